@@ -94,7 +94,7 @@ def matrix_sections(
 
 
 def _matrix(table: ResultTable, metric: Number) -> dict[str, Any]:
-    columns = [column for column, head in table.results if head.metric.name == metric.name]
+    columns = [column for column, _ in table.results_of(metric)]
     lines: list[Row] = []
     excluded = False
     for row in table.rows:

@@ -80,11 +80,10 @@ def _add_map(
 ) -> int:
     rows = []
     for metric in metrics:
-        for column, head in table.results:
-            if head.metric.name == metric.name:
-                values = map(value_text, head.place)
-                place = {"metric": metric.name, **dict(zip(group.by, values, strict=True))}
-                rows.append(place | _winner(table, column, metric))
+        for column, head in table.results_of(metric):
+            values = map(value_text, head.place)
+            place = {"metric": metric.name, **dict(zip(group.by, values, strict=True))}
+            rows.append(place | _winner(table, column, metric))
     text = "; ".join(
         f"alpha {row['alpha']}, participation {row['participation']}: {row['algorithm'] or 'none'} "
         f"{row['numbers']}, {row['verdict']}"

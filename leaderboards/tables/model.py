@@ -203,6 +203,10 @@ class ResultTable:
         columns = enumerate(self.heads)
         return [(column, head) for column, head in columns if not head.at_defaults]
 
+    def results_of(self, metric: Number) -> list[tuple[int, Head]]:
+        """The columns of chosen configurations that show a metric, with their positions."""
+        return [(column, head) for column, head in self.results if head.metric.name == metric.name]
+
     @property
     def shows_hyperparameters(self) -> bool:
         """Return whether any row has hyper-parameters to show."""

@@ -93,9 +93,7 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
 def _family(table: ResultTable, metric: Number, reference: str) -> dict[CellKey, Comparison]:
     """Compare all algorithms with the reference in one metric, corrected as one family of tests."""
     family: dict[CellKey, Comparison] = {}
-    for column, head in table.results:
-        if head.metric.name != metric.name:
-            continue
+    for column, head in table.results_of(metric):
         values = {}
         for row in table.rows:
             cell = row.cells[column]
