@@ -211,8 +211,7 @@ def _rows(
     }
 
     def order(record: Record) -> tuple[Any, ...]:
-        shown = places.get(_key(record, first_metric))
-        rank = None if shown is None else shown.rank
+        rank = record[f"{first_metric.name}_rank"]
         mean = record[f"{first_metric.name}_mean"] or 0.0
         return is_reference(record), rank is None, rank or 0, -mean, label_of(record)
 
