@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.numbers import FRACTION, Curve, Point, metric_named, numbers_of
+from leaderboards.rows.frames import run_table
 from leaderboards.rows.schema import (
     COLUMNS,
     CURVE_COLUMNS,
@@ -23,7 +24,6 @@ from leaderboards.rows.schema import (
     STATUSES,
     Column,
     canonical_json,
-    runs_schema,
 )
 from leaderboards.shell_text import printable
 
@@ -51,10 +51,7 @@ def check_row(row: Mapping[str, Any]) -> None:
     """
     message = f"the row of {row.get('algorithm')!r}, seed {row.get('seed')!r}, cannot be stored"
     _raise_if_any(message, _form_problems(row))
-    import pyarrow as pa
-
-    table = pa.Table.from_pylist([dict(row)], schema=runs_schema())
-    _raise_if_any(message, (problem for _, problem in table_problems(table)))
+    _raise_if_any(message, (problem for _, problem in table_problems(run_table(row))))
 
 
 def check_curve(curve: Iterable[Point]) -> None:
@@ -83,14 +80,14 @@ def _form_problems(row: Mapping[str, Any]) -> Iterator[str]:
     ]
     if missing:
         yield f"missing columns {', '.join(missing)} (give None if there is no value)"
-    types = {column.name: column.type for column in COLUMNS}
-    unknown = sorted(row.keys() - types.keys())
+    unknown = sorted(row.keys() - {column.name for column in COLUMNS})
     if unknown:
         yield f"unknown columns {', '.join(unknown)}; known are those of leaderboards.COLUMNS"
-    for name in row.keys() & types.keys():
-        value = row[name]
-        if value is not None and not _TYPES[types[name]](value):
-            yield f"{name} must be of type {types[name]}, got {value!r} ({type(value).__name__})"
+    for column in COLUMNS:
+        value = row.get(column.name)
+        if value is not None and not _TYPES[column.type](value):
+            kind = type(value).__name__
+            yield f"{column.name} must be of type {column.type}, got {value!r} ({kind})"
 
 
 def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
