@@ -348,24 +348,25 @@ class Folders:
     def _runs(self) -> pd.DataFrame:
         import pandas as pd
 
+        first, *others = self.stores
+        if not others:
+            return first.runs().assign(out=str(first.out))
         frames = []
-        for store, keys in zip(self.stores, self._keys(), strict=True):
+        for store, keys in zip(self.stores, self._chosen_keys(), strict=True):
             frames.append(store.runs(keys=keys).assign(out=str(store.out)))
         frames = [frame for frame in frames if len(frame)] or frames[:1]
-        return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+        return pd.concat(frames, ignore_index=True)
 
-    def _keys(self) -> list[set[str] | None]:
-        """Return the run keys whose rows are read from each of the stores; None is all."""
+    def _chosen_keys(self) -> list[set[str]]:
+        """Return the run keys whose rows are read from each of the stores."""
         import pyarrow as pa
 
-        if len(self.stores) == 1:
-            return [None]
         indexes = []
         for place, store in enumerate(self.stores):
             index = store.index()
             places = pa.array([place] * index.num_rows, pa.int64())
             indexes.append(index.append_column("store", places))
-        keys: list[set[str] | None] = [set() for _ in self.stores]
+        keys: list[set[str]] = [set() for _ in self.stores]
         chosen = one_for_each_key(pa.concat_tables(indexes))
         for row in chosen.select(["store", "run_key"]).to_pylist():
             keys[row["store"]].add(row["run_key"])
