@@ -24,6 +24,7 @@ from leaderboards.rows.files import (
 from leaderboards.rows.frames import fill_numbers, fit, lacking_numbers
 from leaderboards.rows.schema import (
     COLUMNS,
+    ENVIRONMENT,
     curves_schema,
     digest,
     environment_key,
@@ -48,7 +49,6 @@ RESULTS = [
 ENOUGH = 300  # with more files of one row than this, a sweep compacts them at its end
 
 _BEST_FIRST = ("finished", "stopped", "failed")
-_ENVIRONMENT = ("device", "cpu", "threads", "backend", "pack", "versions")
 _INDEXED = (
     *("run_key", "dataset", "dataset_hash", "status", "finished"),
     *(TRACKED, "written", "forced", "tracked"),
@@ -263,7 +263,7 @@ def index_of(path: Path) -> pa.Table:
 
 def _environments(path: Path) -> list[str]:
     """Compute the environment key of each row of a file; empty for a row without versions."""
-    rows = read_table(path, "runs", _ENVIRONMENT).to_pylist(maps_as_pydicts="strict")
+    rows = read_table(path, "runs", ENVIRONMENT).to_pylist(maps_as_pydicts="strict")
     return [environment_key(row) if row["versions"] is not None else "" for row in rows]
 
 
