@@ -121,7 +121,7 @@ def _column_problems(
 
     if not column.empty_allowed:
         yield pc.is_null(values), "is empty"
-    elif not column.nullable and column.name not in READ_OFF_CURVES and finished is not None:
+    elif not column.nullable and column.group == "cost" and finished is not None:
         yield pc.and_(pc.is_null(values), finished), "is empty in a finished row"
     if pa.types.is_floating(values.type):
         yield pc.invert(pc.is_finite(values)), "must be finite"
