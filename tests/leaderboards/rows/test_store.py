@@ -396,19 +396,23 @@ def test_a_full_disk_leaves_nothing_half_written(store, monkeypatch, failing):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the paths of open files")
-def test_a_file_is_on_the_disk_before_it_has_its_name(store, monkeypatch):
+def test_a_renamed_file_survives_a_power_cut(store, monkeypatch):
+    """Its content is on the disk before it has its name, and its folder afterwards."""
     synced = []
     fsync = os.fsync
 
     def noting(descriptor):
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        synced.append((path.parent.name, [file.suffix for file in path.parent.iterdir()]))
+        synced.append((path, {file.name for file in path.iterdir()} if path.is_dir() else None))
         fsync(descriptor)
 
     monkeypatch.setattr("leaderboards.rows.files.os.fsync", noting)
-    store.write(make_row(), CURVE)
-    assert [folder for folder, _ in synced] == ["curves", "runs"]
-    assert all(".parquet" not in endings for _, endings in synced)
+    path = store.write(make_row(), CURVE)
+    folders = {folder.name: names for folder, names in synced if names is not None}
+    assert path.name in folders["runs"]
+    assert path.name in folders["curves"]
+    files = [folder.parent.name for folder, names in synced if names is None]
+    assert sorted(files) == ["curves", "runs"]
 
 
 def test_leftovers_are_swept_after_a_day(store):
