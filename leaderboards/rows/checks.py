@@ -106,9 +106,8 @@ def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
         values = rows[column.name]
         for faulty, problem in _column_problems(column, values, finished):
             for at in pc.indices_nonzero(faulty).to_pylist():
-                value = values[at].as_py()
-                shown = "" if value is None else f", got {value!r}"
-                yield at, f"{column.name} {problem}{shown}"
+                value = "" if values[at].as_py() is None else f", got {values[at]}"
+                yield at, f"{column.name} {problem}{value}"
     yield from _distinct_json_problems(rows)
 
 

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -39,7 +39,9 @@ _DAY = 24 * 60 * 60
 # The system names no file in these.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _REPEATED = "; its runs are then run again"
-_NEVER_EMPTY = {"run_key", "status", "file", "round", "metric"}
+_NEVER_EMPTY = ("run_key", "status", "file", "round", "metric")
+# Microseconds from 1970 to the year 9999, the last that Python knows.
+_LAST_TIME = 253_370_764_800_000_000
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
 # Flags of `os.open`, which Windows lacks.
 _NO_LINK_NO_WAIT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -112,13 +114,15 @@ def open_regular(path: Path) -> BufferedReader:
         BrokenFileError: it is no regular file.
         OSError: it is missing, or cannot be opened.
     """
-    mode = path.lstat().st_mode
-    if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "a device")
-        raise BrokenFileError(
-            path, f"{path} is {kind}, and only regular files are read", "move it away"
-        )
-    return path.open("rb")
+    _check_regular(path, path.lstat())
+    # It may be replaced meanwhile.
+    file = os.fdopen(os.open(path, os.O_RDONLY | _NO_LINK_NO_WAIT), "rb")
+    try:
+        _check_regular(path, os.fstat(file.fileno()))
+    except StoreError:
+        file.close()
+        raise
+    return file
 
 
 def read_regular(path: Path, limit: int) -> bytes:
@@ -143,6 +147,15 @@ def append_line(path: Path, line: str) -> None:
         file.write(f"{line}\n")
 
 
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    """Raise BrokenFileError unless `status` is that of a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
+        raise BrokenFileError(
+            path, f"{path} is {kind}, and only regular files are read", "move it away"
+        )
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file to write, which replaces `path`, whatever it is, when all of it is on the disk.
@@ -154,8 +167,10 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         OSError: the folder cannot be written, or the disk is full; its `filename` is `path`.
     """
     with _temporary(path.parent) as temporary, _errors_naming(path, temporary):
-        with _synced(temporary) as file:
+        with temporary.open("xb") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
 
 
@@ -176,8 +191,9 @@ def typed_file(path: Path) -> Iterator[BinaryIO]:
 def write_table(table: pa.Table, path: Path) -> None:
     """Write a table to a file, which appears whole or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
-        _write(table.schema, [table], file)
+    with _temporary(path.parent) as temporary:
+        _write(table.schema, [table], temporary)
+        _rename(temporary, path)
 
 
 def write_by_content(
@@ -203,15 +219,13 @@ def write_by_content(
     for name in ("curves", "runs"):
         part_of(out, name).mkdir(parents=True, exist_ok=True)
     with _temporary(out / "curves") as curves, _temporary(out / "runs") as runs:
-        with _synced(curves) as file:
-            _write(schemas[1], points, file)
+        _write(schemas[1], points, curves)
         metadata = {**schemas[0].metadata, CURVES_HASH: content_hash(curves).encode()}
-        with _synced(runs) as file:
-            _write(schemas[0].with_metadata(metadata), rows, file)
+        _write(schemas[0].with_metadata(metadata), rows, runs)
         digits = 32 if stem == "packed" else 16
         name = f"{stem}-{content_hash(runs)[:digits]}.parquet"
-        curves.replace(out / "curves" / name)
-        runs.replace(out / "runs" / name)
+        _rename(curves, out / "curves" / name)
+        _rename(runs, out / "runs" / name)
     return out / "runs" / name
 
 
@@ -227,10 +241,12 @@ def write_named_by_content(
         OSError: the folder cannot be written, or the disk is full; nothing half-written is left.
     """
     with _temporary(folder) as temporary, _errors_naming(folder, temporary):
-        with _synced(temporary) as file:
+        with temporary.open("xb") as file:
             write(file)
+            file.flush()
+            os.fsync(file.fileno())
         path = folder / f"{stem}-{content_hash(temporary)[:16]}.{ending}"
-        temporary.replace(path)
+        _rename(temporary, path)
     return path
 
 
@@ -277,13 +293,16 @@ def _errors_naming(path: Path, opened: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-@contextmanager
-def _synced(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file to write, all of which is on the disk at the end."""
-    with path.open("xb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
+def _rename(temporary: Path, path: Path) -> None:
+    """Rename a file into place, and sync the folder (POSIX only) against a power cut."""
+    temporary.replace(path)
+    if os.name != "posix":
+        return
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sweep_leftovers(folder: Path) -> None:
@@ -309,14 +328,14 @@ def read_table(
 
     Args:
         path: the file.
-        kind: what it must be: `runs` or `curves`.
+        kind: what it must be: `runs`, `curves` or `leaderboard`.
         columns: names to read, None is all; the file may lack all but `schema.REQUIRED`.
         keys: run keys; row groups that cannot hold any of them are skipped. The result may hold
             other keys, too.
 
     Raises:
         BrokenFileError: it is not a parquet file, is cut short, or was not written as `kind`; or a
-            column has a wrong type, is there twice, or lacks a value that every row has.
+            column has a wrong type, is there twice, or holds what has no Python value.
         StoreError: its schema version is newer than this package's.
         StoreError: memory does not suffice to read it.
         OSError: it cannot be opened, or the file system fails.
@@ -329,9 +348,7 @@ def read_table(
         table = file.read_row_groups(groups, columns=names, use_threads=False)
         # Refuses invalid text: files of earlier versions have no checksums.
         table.validate(full=True)
-        for name in _NEVER_EMPTY.intersection(table.column_names):
-            if table[name].null_count:
-                raise BrokenFileError(path, f"{path} has an empty value in the column {name}")
+        _check_values(path, table)
         return table
 
 
@@ -347,7 +364,8 @@ def _opened(path: Path, kind: str) -> Iterator[Any]:
     opened = open_regular(path)
     size = os.fstat(opened.fileno()).st_size
     try:
-        source = pa.BufferReader(opened.read()) if size <= _READ_WHOLE else opened
+        whole = size <= _READ_WHOLE
+        source = pa.BufferReader(opened.read(size)) if whole else pa.PythonFile(opened, "r")
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             _check(path, kind, file)
             yield file
@@ -358,7 +376,15 @@ def _opened(path: Path, kind: str) -> Iterator[Any]:
         raise StoreError(
             path, f"memory does not suffice to read {path} ({size:,} bytes): {advice}"
         ) from error
-    except Exception as error:  # pyarrow's, and whatever a damaged file makes it raise
+    except (
+        pa.ArrowException,
+        ValueError,
+        TypeError,
+        LookupError,
+        OverflowError,
+        RecursionError,
+        OSError,
+    ) as error:
         # Such as EIO of a network file system: the file may be sound.
         if getattr(error, "errno", None):
             raise
@@ -412,7 +438,9 @@ def _schema_problems(path: Path, kind: str, schema: pa.Schema) -> Iterator[str]:
     """Yield the columns of a file that are missing, twice there, or of a wrong type."""
     import pyarrow as pa
 
-    expected = {"runs": runs_schema(stored=True), "curves": curves_schema()}[kind]
+    expected = {"runs": runs_schema(stored=True), "curves": curves_schema()}.get(kind)
+    if expected is None:
+        return
     expected = expected.append(pa.field("file", pa.string()))
     names = Counter(schema.names)
     required = list(REQUIRED[kind])
@@ -431,8 +459,48 @@ def _schema_problems(path: Path, kind: str, schema: pa.Schema) -> Iterator[str]:
                 yield f"has a column {name} of type {stored_type}, which must be {expected_type}"
 
 
-def _write(schema: pa.Schema, parts: Iterable[pa.Table], file: BinaryIO) -> None:
-    """Write tables into one file, a row group each."""
+def _check_values(path: Path, table: pa.Table) -> None:
+    """Raise BrokenFileError if a column holds a value that no row may have.
+
+    No row may have a time far off, a map with one key twice, or some columns empty.
+    """
+    import pyarrow as pa
+
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        problem = ""
+        if pa.types.is_timestamp(column.type):
+            problem = _time_problem(column)
+        elif pa.types.is_map(column.type):
+            problem = _map_problem(column)
+        elif name in _NEVER_EMPTY and column.null_count:
+            problem = "an empty value"
+        if problem:
+            raise BrokenFileError(path, f"{path} has {problem} in the column {name}")
+
+
+def _time_problem(column: pa.ChunkedArray) -> str:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ends = pc.min_max(column.cast(pa.int64())).as_py()
+    if ends["min"] is None or 0 <= ends["min"] <= ends["max"] < _LAST_TIME:
+        return ""
+    return "a time before 1970 or after 9998"
+
+
+def _map_problem(column: pa.ChunkedArray) -> str:
+    for chunk in column.chunks:
+        keys = chunk.keys.to_pylist()
+        for begin, end in pairwise(chunk.offsets.to_pylist()):
+            if len({*keys[begin:end]}) < end - begin:
+                return "one key twice"
+        if chunk.keys.null_count or chunk.items.null_count:
+            return "an empty key or value"
+    return ""
+
+
+def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:
+    """Write tables as one file, a row group each, and wait until it is on the disk."""
     import pyarrow.parquet as pq
 
     parts = iter(parts)
@@ -445,9 +513,12 @@ def _write(schema: pa.Schema, parts: Iterable[pa.Table], file: BinaryIO) -> None
         "write_statistics": large,
     }
     options["write_page_checksum"] = True  # a changed byte is then an error to every reader
-    with pq.ParquetWriter(file, schema, **options) as writer:
-        for part in chain(first_two, parts):
-            writer.write_table(
-                part.replace_schema_metadata(schema.metadata),
-                row_group_size=max(part.num_rows, 1),
-            )
+    with path.open("xb") as file:
+        with pq.ParquetWriter(file, schema, **options) as writer:
+            for part in chain(first_two, parts):
+                writer.write_table(
+                    part.replace_schema_metadata(schema.metadata),
+                    row_group_size=max(part.num_rows, 1),
+                )
+        file.flush()
+        os.fsync(file.fileno())

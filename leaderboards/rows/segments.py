@@ -1,7 +1,9 @@
 """The files of rows in a folder: an index, the choice of rows that count, and compaction.
 
 A segment states which files it replaces. Anyone can write that, so a statement is a claim
-(`Claims`): a file of rows gives way only if a segment has a row as good for each of its rows.
+(`Claims`). The name of a file begins with its run and environment, and the claim to it is believed
+only if the segment has a row of these. The file itself gives way only if that row is at least as
+good.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ _INDEXED = (
     *(TRACKED, "written", "forced", "tracked"),
 )
 _REPLACES = "fedkd_replaces"
+_STEM = 25  # characters of a file's name: 16 of the run key, a hyphen, 8 of the environment
 _ATTEMPTS = 20  # to read while other processes compact
 _ROWS = 4_096  # in a row group of rows
 _POINTS = 2**18  # in a row group of points, at most
@@ -147,15 +150,28 @@ class Claims:
     """The names of files that segments replace, in whatever folder these files are.
 
     Attributes:
-        names: of these files.
+        names: of files of whose run and environment the segment has a row, and of other segments.
+        unfounded: each segment's other names.
     """
 
     def __init__(self, folder: Folder, segments: Iterable[Path]) -> None:
         segments = list(segments)
+        self.names = set[str]()
+        self.unfounded: dict[Path, set[str]] = {}
         self._index = folder.index(paths=segments)
-        self.names = set(self._index["file"].to_pylist())
         for path in segments:
-            self.names.update(_stated_names(path))
+            index = folder.index(paths=[path])
+            stems = set()
+            claimed = set(_stated_names(path))
+            for row in index.select(["run_key", "environment", "file"]).to_pylist():
+                stems.add(f"{str(row['run_key'])[:16]}-{row['environment']}")
+                claimed.add(row["file"])
+            founded = {
+                name for name in claimed if SEGMENT_NAME.fullmatch(name) or name[:_STEM] in stems
+            }
+            self.names |= founded
+            if claimed > founded:
+                self.unfounded[path] = claimed - founded
 
     def cover(self, index: pa.Table) -> bool:
         """Return whether the segments have a row as good for each row of `index`."""
@@ -173,9 +189,20 @@ class Claims:
 
 
 def _stated_names(path: Path) -> list[str]:
-    """Read the names of files that a segment states to replace."""
+    """Read the names of files that a segment states to replace.
+
+    Raises BrokenFileError if the statement is no list of names.
+    """
     metadata = read_table(path, "runs", []).schema.metadata
-    names: list[str] = json.loads(metadata.get(_REPLACES.encode(), b"[]"))
+    stated = metadata.get(_REPLACES.encode(), b"[]")
+    try:
+        names = json.loads(stated)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BrokenFileError(
+            path, f"{path} does not state which files it replaces as a list of names"
+        )
     return names
 
 

@@ -7,6 +7,7 @@ runs at a time.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,6 +150,12 @@ def _validated(folder: Folder) -> FolderCheck:
     checked = _examined(folder)
     checked.faults += disagreements(checked.index)
     runs = folder.out / "runs"
+    curves = folder.out / "curves"
+    for path in sorted([*curves.glob("*"), *runs.glob("*")]):
+        if path.suffix != ".parquet" and not path.name.startswith("."):
+            name = f"{path.parent.name}/{path.name}"
+            checked.faults.append(Fault(name, "not a parquet file", "move it away"))
+    checked.faults += _leaderboard_problems(folder.out)
     sound_segments = [path for path in folder.segments() if path not in checked.broken]
     claims = Claims(folder, sound_segments)
     checked.faults += _claim_problems(folder, claims, checked.broken)
@@ -170,8 +177,14 @@ def _validated(folder: Folder) -> FolderCheck:
 
 
 def _claim_problems(folder: Folder, claims: Claims, broken: Collection[Path]) -> Iterator[Fault]:
-    """Find files that segments claim to replace without a row as good."""
+    """Find segments that claim to replace rows, but have no such rows, or worse ones."""
     step = "nothing follows the claim; ask who made the file, or move it and its curves away"
+    for path, names in claims.unfounded.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        problem = (
+            f"claims to replace {min(names)}{others}, and has no row of that run and environment"
+        )
+        yield Fault(f"runs/{path.name}", problem, step)
     for path in folder.paths():
         claimed = path not in broken and path.name in claims.names
         if claimed and not claims.cover(folder.index(paths=[path])):
@@ -240,6 +253,17 @@ def _identity_problems(row: Mapping[str, Any], name: str) -> Iterator[str]:
         yield (
             f"it is named {name}, but its key and environment are {stem}: by name it is not found"
         )
+
+
+def _leaderboard_problems(out: Path) -> list[Fault]:
+    path = out / "leaderboard.parquet"
+    try:
+        if os.path.lexists(path):
+            read_table(path, "leaderboard", [])
+    except StoreError as error:
+        problem = str(error).removeprefix(f"{path} ").rpartition(": ")[0]
+        return [Fault(path.name, problem, "delete it; the next sweep rebuilds it")]
+    return []
 
 
 def _copy_problems(index: pa.Table) -> list[Fault]:

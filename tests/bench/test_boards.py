@@ -297,6 +297,7 @@ def _curve(path: Path) -> Path:
 
 DAMAGES: dict[str, tuple[Any, str, str]] = {
     "truncated": (_cut, "parquet", "delete"),
+    "foreign": (lambda path: (path.parent / "notes.txt").write_text("x"), "parquet", "move"),
     "newer": (lambda path: _version(path, 2), "schema version 2", "upgrade"),
     "column": (_without_status, "status", "delete"),
     "no curve": (lambda path: _curve(path).unlink(), "curve", "curves/"),
@@ -305,6 +306,11 @@ DAMAGES: dict[str, tuple[Any, str, str]] = {
     "summary": (lambda path: change(path, best_accuracy=0.875), "best_accuracy is 0.875", "sweep"),
     "a byte": (lambda path: _flip(_curve(path)), "hash", "delete"),
     "range": (lambda path: change(path, seconds=-1.0), "seconds", "sweep"),
+    "board": (
+        lambda path: (path.parent.parent / "leaderboard.parquet").write_bytes(b"x"),
+        "no readable",
+        "sweep",
+    ),
 }
 
 

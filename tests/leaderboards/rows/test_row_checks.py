@@ -28,6 +28,8 @@ COMMANDS: dict[str, Callable[[str], int]] = {
     "validate": lambda out: boards.main(["validate", out]),
     "merge": lambda out: boards.main(["merge", out, "--out", f"{out}-merged"]),
 }
+MICROSECONDS = pa.timestamp("us", tz="UTC")
+TEXTS = pa.map_(pa.string(), pa.string())
 
 
 def put(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
@@ -47,6 +49,13 @@ WRONG_SCHEMAS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "a number for text": lambda table: put(table, "hp_json", pa.array([1])),
     "another time zone": lambda table: put(
         table, "finished", pa.array([0], pa.timestamp("us", tz="Nowhere/Else"))
+    ),
+    "a time far off": lambda table: put(table, "finished", pa.array([2**62], MICROSECONDS)),
+    "a map with one key twice": lambda table: put(
+        table, "versions", pa.array([[("a", "1"), ("a", "2")]], TEXTS)
+    ),
+    "a map with an empty value": lambda table: put(
+        table, "versions", pa.array([[("a", None)]], TEXTS)
     ),
     "a list for a map": lambda table: put(table, "versions", pa.array([["a"]])),
     "no run key": lambda table: put(table, "run_key", pa.array([None], pa.string())),
