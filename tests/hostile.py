@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.cli import main
@@ -176,6 +177,24 @@ def _claiming(site: Site, names: Callable[[], Sequence[str]]) -> None:
     path.rename(path.with_name(named))
 
 
+def _repeated(site: Site, rows: int, text: str) -> None:
+    """Rows that are few bytes on the disk and many in memory."""
+    path = site.one("runs/*.parquet")
+    table = pq.read_table(path)
+    at = table.schema.get_field_index("error")
+    table = table.set_column(at, table.schema.field("error"), pa.array([text] * table.num_rows))
+    pq.write_table(pa.concat_tables([table] * rows), path, compression="zstd", row_group_size=rows)
+
+
+def _many_versions(site: Site, entries: int, text: str) -> None:
+    path = site.one("runs/*.parquet")
+    table = pq.read_table(path)
+    at = table.schema.get_field_index("versions")
+    kind = pa.map_(pa.string(), pa.string())
+    versions = pa.array([[(str(entry), text) for entry in range(entries)]] * table.num_rows, kind)
+    pq.write_table(table.set_column(at, "versions", versions), path, compression="zstd")
+
+
 def _swollen(site: Site) -> None:
     """Tracked arrays that are few bytes on the disk."""
     path = site.one("tracked/*.npz")
@@ -231,6 +250,8 @@ SHAPES: dict[str, Callable[[Site], None]] = {
     "a segment that claims another": lambda site: _claiming(
         site, lambda: [f"packed-{'0' * 32}.parquet"]
     ),
+    "a text in many rows": lambda site: _repeated(site, 2_200, "A" * 10**6),
+    "long versions": lambda site: _many_versions(site, 400, "A" * 10**6),
     "swollen arrays": _swollen,
     "an array that no memory holds": _endless_array,
     "rows named in other bytes": _named_in_bytes,
@@ -289,6 +310,21 @@ def _archive(member: str, megabytes: int) -> bytes:
     return made.getvalue()
 
 
+def _images(rows: int) -> bytes:
+    """A table whose images are one of a megabyte."""
+    cell = pa.array(
+        [{"bytes": bytes(10**6), "path": None}],
+        pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+    )
+    made = io.BytesIO()
+    pq.write_table(
+        pa.table({"image": pa.chunked_array([cell] * rows), "label": [0] * rows}),
+        made,
+        compression="zstd",
+    )
+    return made.getvalue()
+
+
 _PICKLE = "MNIST_M/mnistm_data.pkl"
 _TWICE = b"h\x00h\x00\x86q\x00"  # a tuple of the last one, twice
 FILES: dict[str, Callable[[Path], list[str]]] = {
@@ -323,6 +359,12 @@ FILES: dict[str, Callable[[Path], list[str]]] = {
     "a pickle of 16 GiB": _data("mnist_m", _PICKLE, b"\x80\x02]r\xff\xff\xff\x7f."),
     "an archive of zeros": _data(
         "mnist_m", "fedbn-digits.zip", _archive("MNIST_M/mnistm_data.pkl", 400)
+    ),
+    "tables of one image": _data(
+        "usps",
+        "usps/data/train-00000-of-00001.parquet",
+        _images(3_000),
+        "usps/data/test-00000-of-00001.parquet",
     ),
 }
 

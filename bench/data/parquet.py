@@ -17,6 +17,7 @@ import numpy as np
 from bench.data.dataset import whole_numbers
 from bench.data.download import snapshots
 from bench.errors import with_its_kind
+from leaderboards.rows.decoded import check_size, expanding
 
 if TYPE_CHECKING:
     from bench.data.dataset import Images, Labels
@@ -71,15 +72,18 @@ def _shards(place: Path, part: str, kind: str) -> list[Path]:
 def read(files: Sequence[Path], columns: Sequence[str]) -> dict[str, list[Any]]:
     """Read columns of parquet files, one file after another.
 
-    Raises ValueError if a file cannot be read.
+    Raises ValueError if a file decodes to too much.
     """
     import pyarrow.parquet as pq
 
     content: dict[str, list[Any]] = {column: [] for column in columns}
     for file in files:
         try:
-            with pq.ParquetFile(file) as opened:
+            size = file.stat().st_size
+            repeated = expanding(pq.read_metadata(file), size)
+            with pq.ParquetFile(file, read_dictionary=repeated) as opened:
                 table = opened.read(list(columns))
+            check_size(table, size)
             for column in columns:
                 content[column].extend(table[column].to_pylist())
         except Exception as problem:

@@ -23,13 +23,11 @@ from bench.engine.process import is_out_of_memory
 from bench.engine.pytree import leaves, num_bytes
 from bench.errors import UnusableState
 from bench.state_files import MANIFEST, STATE_VERSION
+from leaderboards.rows.decoded import SMALLEST, TIMES
 from leaderboards.rows.files import atomic_file, content_hash, open_regular, part_of
 from leaderboards.rows.schema import digest
 
 __all__ = ["MANIFEST", "StateFolder"]
-
-_SMALLEST = 2**27  # bytes that the tensors of a file of any size may take
-_TIMES = 200  # what those of a larger file may take, in multiples of its size
 
 
 class StateFolder:
@@ -182,5 +180,5 @@ def _check_tensors(tree: Any, size: int) -> None:
     for tensor in leaves(tree):
         if tensor.layout != torch.strided or tensor.device.type == "meta":
             raise ValueError(f"it holds a {tensor.layout} tensor on {tensor.device}")
-    if num_bytes(tree) > max(_SMALLEST, _TIMES * size):
+    if num_bytes(tree) > max(SMALLEST, TIMES * size):
         raise ValueError(f"its tensors take {num_bytes(tree):,} bytes, the file {size:,}")

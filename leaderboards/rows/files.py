@@ -27,6 +27,7 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from leaderboards.rows.decoded import check_size, expanding, plain, plain_type
 from leaderboards.rows.schema import REQUIRED, SCHEMA_VERSION, curves_schema, runs_schema
 
 if TYPE_CHECKING:
@@ -323,6 +324,7 @@ def read_table(
     kind: str,
     columns: Sequence[str] | None = None,
     keys: Collection[str] | None = None,
+    dictionaries: Sequence[str] = (),
 ) -> pa.Table:
     """Read one of our parquet files, or some of its columns or row groups.
 
@@ -332,6 +334,7 @@ def read_table(
         columns: names to read, None is all; the file may lack all but `schema.REQUIRED`.
         keys: run keys; row groups that cannot hold any of them are skipped. The result may hold
             other keys, too.
+        dictionaries: text columns to read as dictionary arrays, which repeat no value.
 
     Raises:
         BrokenFileError: it is not a parquet file, is cut short, or was not written as `kind`; or a
@@ -340,12 +343,15 @@ def read_table(
         StoreError: memory does not suffice to read it.
         OSError: it cannot be opened, or the file system fails.
     """
-    with _opened(path, kind) as file:
+    with _opened(path, kind, dictionaries) as (file, repeated):
         groups = list(range(file.num_row_groups))
         if keys is not None:
             groups = list(_groups_with(file, sorted(keys)))
         names = None if columns is None else [*columns]
         table = file.read_row_groups(groups, columns=names, use_threads=False)
+        if repeated:
+            check_size(table, path.lstat().st_size)
+            table = plain(table, dictionaries)
         # Refuses invalid text: files of earlier versions have no checksums.
         table.validate(full=True)
         _check_values(path, table)
@@ -353,10 +359,13 @@ def read_table(
 
 
 @contextmanager
-def _opened(path: Path, kind: str) -> Iterator[Any]:
+def _opened(
+    path: Path, kind: str, dictionaries: Sequence[str] = ()
+) -> Iterator[tuple[Any, list[str]]]:
     """Open a file and check its kind.
 
-    Errors of the file system have an `errno`, errors of the content have none.
+    Errors of the file system have an `errno`, errors of the content have none. The columns that are
+    named beside the file are read as they are stored, because they may decode to too much.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -366,9 +375,15 @@ def _opened(path: Path, kind: str) -> Iterator[Any]:
     try:
         whole = size <= _READ_WHOLE
         source = pa.BufferReader(opened.read(size)) if whole else pa.PythonFile(opened, "r")
-        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+        metadata = pq.read_metadata(source)
+        repeated = expanding(metadata, size)
+        encoded = [name for name in dictionaries if name in metadata.schema.names]
+        encoded += repeated
+        with pq.ParquetFile(
+            source, metadata=metadata, read_dictionary=encoded, page_checksum_verification=True
+        ) as file:
             _check(path, kind, file)
-            yield file
+            yield file, repeated
     except StoreError:
         raise
     except MemoryError as error:  # the file may be sound
@@ -454,7 +469,7 @@ def _schema_problems(path: Path, kind: str, schema: pa.Schema) -> Iterator[str]:
             yield f"has {count} columns {name}"
         elif name in expected.names:
             expected_type = expected.field(name).type
-            stored_type = schema.field(name).type
+            stored_type = plain_type(schema.field(name).type)
             if stored_type != expected_type:
                 yield f"has a column {name} of type {stored_type}, which must be {expected_type}"
 

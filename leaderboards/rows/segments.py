@@ -485,7 +485,7 @@ def curves_of_rows(points: pa.Table) -> dict[tuple[str, str], Curve]:
     texts = []
     columns = []
     for name in ("file", "run_key", "metric"):
-        encoded = points[name].combine_chunks().dictionary_encode()
+        encoded = points[name].unify_dictionaries().combine_chunks()
         texts.append(encoded.dictionary.to_pylist())
         columns.append(encoded.indices.to_numpy().tolist())
     for name in ("round", "value"):
@@ -501,7 +501,8 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
     """Read the points of the rows of an index.
 
     Returns:
-        A table of `CURVE_COLUMNS` and `file`; and the missing files, each with its number of rows.
+        A table of `CURVE_COLUMNS` and `file`, with texts as dictionaries; and the missing files,
+        each with its number of rows.
 
     Raises:
         FileNotFoundError: rows of the index are in other files by now.
@@ -509,7 +510,11 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    schema = curves_schema().append(pa.field("file", pa.string()))
+    texts = pa.dictionary(pa.int32(), pa.string())
+    fields = []
+    for field in curves_schema():
+        fields.append(field.with_type(texts) if field.type == pa.string() else field)
+    schema = pa.schema([*fields, pa.field("file", texts)])
     tables = [schema.empty_table()]
     missing: dict[Path, int] = {}
     # In the order of the index, which arrow's groups may not have.
@@ -525,11 +530,15 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
                 raise FileNotFoundError(f"{holder} has disappeared")
             missing[path] = len(keys)
             continue
-        table = read_table(path, "curves", keys=keys)
+        table = read_table(
+            path, "curves", keys=keys, dictionaries=("run_key", "algorithm", "metric", "file")
+        )
         if "file" in table.column_names:
-            table = table.filter(pc.is_in(table["file"], pa.array(files)))
+            wanted = pc.is_in(table["file"].cast(pa.string()), pa.array(files))
+            table = table.filter(wanted)
         else:
-            table = table.filter(pc.is_in(table["run_key"], pa.array(keys)))
+            wanted = pc.is_in(table["run_key"].cast(pa.string()), pa.array(keys))
+            table = table.filter(wanted)
             file_of_points = pa.array(files[:1] * table.num_rows, pa.string())
             table = table.append_column("file", file_of_points)
         tables.append(fit(table, schema))
@@ -632,8 +641,10 @@ def _point_groups(index: pa.Table) -> Iterator[pa.Table]:
 
 def _points_in_order(index: pa.Table) -> pa.Table:
     """Read the points of the rows of an index, in its order."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     points, _ = read_curves(index)
-    places = pc.index_in(points["file"], value_set=index["file"].combine_chunks())
+    files = points["file"].cast(pa.string())
+    places = pc.index_in(files, value_set=index["file"].combine_chunks())
     return points.take(pc.sort_indices(places))

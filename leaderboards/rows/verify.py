@@ -95,7 +95,9 @@ class FolderCheck:
         self.files += 1
         try:
             names = [*(column.name for column in FILE_COLUMNS[kind]), "file"]
-            return read_table(path, kind, names)
+            return read_table(
+                path, kind, names, dictionaries=("run_key", "algorithm", "metric", "file")
+            )
         except StoreError as error:
             problem, _, step = str(error).removeprefix(f"{path} ").rpartition(": ")
             self.faults.append(Fault(f"{kind}/{path.name}", problem, step))

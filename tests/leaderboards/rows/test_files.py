@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from rows import curve_of, make_row, write
 
-from bench.boards import main
 from leaderboards import StoreError
 from leaderboards.rows.files import (
     BrokenFileError,
@@ -22,7 +18,6 @@ from leaderboards.rows.files import (
     open_regular,
     part_of,
     read_regular,
-    read_table,
     typed_file,
 )
 
@@ -150,16 +145,3 @@ def test_a_folder_behind_a_link_is_refused(tmp_path: Path) -> None:
     assert part_of(tmp_path / "link", "state") == tmp_path / "link" / "state", (
         "the folder itself is the user's choice"
     )
-
-
-def test_want_of_memory_condemns_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path, [(make_row(), curve_of(0))]) / "runs" / "all.parquet"
-
-    def fail(*_: object, **__: object) -> None:
-        raise pa.ArrowMemoryError("malloc of size 64 failed")
-
-    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", fail)
-    with pytest.raises(StoreError) as raised:
-        read_table(path, "runs")
-    assert not isinstance(raised.value, BrokenFileError), "whose advice is to delete it"
-    assert main(["validate", str(tmp_path)]) == 3
