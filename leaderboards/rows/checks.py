@@ -106,8 +106,9 @@ def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
         values = rows[column.name]
         for faulty, problem in _column_problems(column, values, finished):
             for at in pc.indices_nonzero(faulty).to_pylist():
-                value = "" if values[at].as_py() is None else f", got {values[at]}"
-                yield at, f"{column.name} {problem}{value}"
+                value = values[at].as_py()
+                got = "" if value is None else f", got {value!r}"
+                yield at, f"{column.name} {problem}{got}"
     yield from _distinct_json_problems(rows)
 
 

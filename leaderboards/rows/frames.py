@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.numbers import LARGEST, NUMBERS, Curve, Point, numbers_of
@@ -112,8 +113,14 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     columns = [_printable(column) for column in table.columns]
     table = pa.Table.from_arrays(columns, schema=table.schema)
     nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    frame: pd.DataFrame = table.to_pandas(types_mapper=nullable.get, maps_as_pydicts="strict")
-    return frame
+    maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
+    frame: pd.DataFrame = table.drop_columns(maps).to_pandas(types_mapper=nullable.get)
+    if not maps:
+        return frame
+    values = {name: _dicts(table[name]) for name in maps}
+    dicts = pd.DataFrame(values, index=frame.index, dtype=object)
+    combined: pd.DataFrame = pd.concat([frame, dicts], axis=1)[table.column_names]
+    return combined
 
 
 def _printable(column: Any) -> Any:
@@ -127,6 +134,20 @@ def _printable(column: Any) -> Any:
     if not re.search(CONTROL, " ".join(texts)):
         return column
     return pc.replace_substring_regex(column, CONTROL, REPLACED)
+
+
+def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
+    """Convert each map to a dict."""
+    dicts: list[dict[Any, Any] | None] = []
+    for chunk in column.chunks:
+        # All keys and values become Python objects at once, which saves most of the time.
+        keys = _printable(chunk.keys).to_pylist()
+        values = _printable(chunk.items).to_pylist()
+        ranges = pairwise(chunk.offsets.to_pylist())
+        for (begin, end), valid in zip(ranges, chunk.is_valid().to_pylist(), strict=True):
+            items = zip(keys[begin:end], values[begin:end], strict=True)
+            dicts.append(dict(items) if valid else None)
+    return dicts
 
 
 def by_text(texts: pd.Series, function: Callable[[str], Any]) -> pd.Series:

@@ -95,9 +95,8 @@ class FolderCheck:
         self.files += 1
         try:
             names = [*(column.name for column in FILE_COLUMNS[kind]), "file"]
-            return read_table(
-                path, kind, names, dictionaries=("run_key", "algorithm", "metric", "file")
-            )
+            repeated = ("run_key", "algorithm", "metric", "file") if kind == "curves" else ()
+            return read_table(path, kind, names, dictionaries=repeated)
         except StoreError as error:
             problem, _, step = str(error).removeprefix(f"{path} ").rpartition(": ")
             self.faults.append(Fault(f"{kind}/{path.name}", problem, step))
