@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from bench.models.registry import KIND, parse
 
@@ -73,8 +75,10 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
         )
     if form.lora:
         body.add_factors(form.lora)  # type: ignore[operator]
+    _check_types(name, body)
     _check_batchnorm(name, body)
     features = _feature_dim(name, body, input_shape)
+    _check_copies(name, body)
     if entry.features and entry.features != features:
         raise KIND.error(
             name, f"features is {entry.features}, the body returns {features}; 0 counts them"
@@ -92,9 +96,30 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
     return body
 
 
+def _check_types(name: str, body: nn.Module) -> None:
+    """Raise UsageError for complex numbers, which no backend trains."""
+    for tensor_name, value in (*body.named_parameters(), *body.named_buffers()):
+        if value.is_complex():
+            raise KIND.error(
+                name,
+                f"{tensor_name} is {value.dtype}: make it two real tensors, and combine them by "
+                "torch.complex in `forward`",
+            )
+
+
 def _check_batchnorm(name: str, body: nn.Module) -> None:
     """Raise UsageError if body and entry disagree about BatchNorm layers."""
     form = parse(name)
+    for layer_name, layer in body.named_modules():
+        if isinstance(layer, _BatchNorm) and (
+            layer.momentum is None or not layer.track_running_stats
+        ):
+            raise KIND.error(
+                name,
+                f"{layer_name or 'the body'} has momentum={layer.momentum}, track_running_stats="
+                f"{layer.track_running_stats}: BatchNorm needs a number and True here, because a "
+                "count of batches cannot be averaged, and evaluation must not depend on the batch",
+            )
     has_batchnorm = _has_batchnorm(body)
     if has_batchnorm == (form.batchnorm or form.entry.always_batchnorm):
         return
@@ -122,20 +147,44 @@ def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> in
     tokens = parse(name).entry.tokens
     x = torch.zeros(BATCH, *input_shape, dtype=torch.long if tokens else torch.float32)
     training = body.training
+    used = _copy_for_a_pass(body)
     try:
-        out = body.eval()(x)
+        out = used.eval()(x)
     except Exception as error:
         raise KIND.error(
             name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}"
         ) from error
     finally:
-        body.train(training)
+        used.train(training)
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise KIND.error(
             name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {shape}"
         )
     return out.shape[1]
+
+
+def _copy_for_a_pass(body: nn.Module) -> nn.Module:
+    """Copy a body, so that nothing of the pass stays in it.
+
+    The body itself is returned if the pass makes lazy parameters, or tensors that can be copied in
+    place of those that cannot, as `torch.nn.utils.weight_norm` does.
+    """
+    if any(map(is_lazy, body.parameters())):
+        return body
+    try:
+        return copy.deepcopy(body)
+    except RuntimeError:
+        return body
+
+
+def _check_copies(name: str, body: nn.Module) -> None:
+    """Raise UsageError if torch cannot copy a body."""
+    try:
+        copy.deepcopy(body)
+    except RuntimeError as error:
+        reason = "keeps a tensor that was computed from its weights, which would not follow them"
+        raise KIND.error(name, f"{reason}: compute it in `forward` ({error})") from error
 
 
 def _num_trainable(body: nn.Module) -> int:
