@@ -507,6 +507,8 @@ class Simulation:
             self.memories[result.client] = to(result.memory, "cpu")
             self._changed.add(result.client)
         for scores in self._scores.values():  # drop those of clients that have trained since
+            if self._pooled:  # the one client's model is everyone's
+                scores.clear()
             for client in cohort.params:
                 scores.pop(client, None)
         models = [server.params, *self.algorithm.evaluated(server).values()]
