@@ -25,14 +25,15 @@ class BodyFacts:
     Args:
         features: D, the numbers that it returns for an example.
         trainable: numbers of its parameters that are trained.
-        frozen: checksum of the frozen parameters that every construction gives alike, such as
-            pretrained weights; None if there are none. Frozen parameters that are drawn follow the
-            run's seed.
+        loaded: checksum of the parameters that every construction gives alike, such as pretrained
+            weights; None if there are none. Parameters that are drawn follow the run's seed. Of
+            those that are trained, tensors of one number, such as ones, do not count: the source
+            says them.
     """
 
     features: int
     trainable: int
-    frozen: int | None
+    loaded: int | None
 
 
 @cache
@@ -47,11 +48,10 @@ def examined(name: str, input_shape: tuple[int, ...]) -> BodyFacts:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         body = body_of(name, input_shape)
-        frozen = _frozen(body)
-        if frozen:
-            torch.manual_seed(1)
-            frozen = _alike(frozen, _frozen(body_of(name, input_shape)))
-    checksum = _checksum(frozen) if frozen else None
+        torch.manual_seed(1)
+        another = body_of(name, input_shape)
+    loaded = _alike(_telling(body), dict(another.named_parameters()))
+    checksum = _checksum(loaded) if loaded else None
     return BodyFacts(_feature_dim(name, body, input_shape), _num_trainable(body), checksum)
 
 
@@ -191,8 +191,13 @@ def _num_trainable(body: nn.Module) -> int:
     return sum(value.numel() for value in body.parameters() if value.requires_grad)
 
 
-def _frozen(body: nn.Module) -> dict[str, Tensor]:
-    return {name: value for name, value in body.named_parameters() if not value.requires_grad}
+def _telling(body: nn.Module) -> dict[str, Tensor]:
+    """Select the parameters that are frozen, or hold more than one number."""
+    parameters = {}
+    for name, value in body.named_parameters():
+        if not value.requires_grad or bool((value != value.flatten()[:1]).any()):
+            parameters[name] = value
+    return parameters
 
 
 def _alike(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
