@@ -193,7 +193,7 @@ def _num_trainable(body: nn.Module) -> int:
 
 def _telling(body: nn.Module) -> dict[str, Tensor]:
     """Select the parameters that are frozen, or hold more than one number."""
-    parameters = {}
+    parameters: dict[str, Tensor] = {}
     for name, value in body.named_parameters():
         if not value.requires_grad or bool((value != value.flatten()[:1]).any()):
             parameters[name] = value
