@@ -1,4 +1,4 @@
-"""Layers of models from outside: trained as plain PyTorch does, on both backends, or refused by name."""
+"""Odd layers of models from outside: trained as PyTorch trains them, or refused by name."""
 
 from __future__ import annotations
 
