@@ -147,11 +147,7 @@ def counted(run: LabRun, logits: Any, **options: Any) -> Iterator[float]:
         history = run_rounds(run, cohorts)
         for client in (2, LACKING):
             data = run.clients[client]
-            labels = [
-                label
-                for label, weight in zip(data.y.tolist(), data.weight.tolist(), strict=True)
-                if weight > 0
-            ]
+            labels = data.y.tolist()
             counts = [labels.count(c) for c in range(CLASSES)]
 
             def loss(

@@ -176,7 +176,7 @@ def qffl(run: LabRun, q: float) -> Iterator[float]:
         for k in ended:
             data = run.clients[k]
             losses = cross_entropy(forward(w, data.x, training=False).logits, data.y)
-            risk[k] = masked(losses, data.weight) + 1e-10
+            risk[k] = losses.mean() + 1e-10
         d = {k: scaled(lipschitz, minus(w, y)) for k, y in ended.items()}
         h = sum_of(
             q * risk[k] ** (q - 1) * inner(d[k], d[k]) + lipschitz * risk[k] ** q for k in ended

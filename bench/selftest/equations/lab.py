@@ -176,17 +176,14 @@ def batch(*keys: str | int, padded: bool = True) -> Batch:
 
 
 def client_samples(client: int) -> Data:
-    """Draw a client's n_k samples, followed by two rows of padding."""
-    count = int(SIZES[client])
-    x, y = samples(count + 2, "client", client)
-    return Data(x, y, (torch.arange(count + 2) < count).double())
+    """Draw a client's n_k samples."""
+    return Data(*samples(int(SIZES[client]), "client", client))
 
 
 def server_samples(name: str, per_class: int = 3) -> Data:
     """Draw samples for the server, each class equally often."""
     x, _ = samples(per_class * CLASSES, "server", name)
-    y = torch.arange(per_class * CLASSES) % CLASSES
-    return Data(x, y, torch.ones(len(y), dtype=torch.float64))
+    return Data(x, torch.arange(per_class * CLASSES) % CLASSES)
 
 
 def requested(data: Data, round: int, call: int, size: int, augmented: bool = False) -> Batch:
@@ -194,10 +191,11 @@ def requested(data: Data, round: int, call: int, size: int, augmented: bool = Fa
 
     It is mirrored if `augmented`.
     """
-    count = int(data.weight.sum())
+    count = len(data.y)
     rows = (torch.arange(min(size, count)) + 3 * round + call) % count
     x = data.x[rows]
-    return Batch(x.flip(-1) if augmented else x, data.y[rows], data.weight[rows])
+    weight = torch.ones(len(rows), dtype=torch.float64)
+    return Batch(x.flip(-1) if augmented else x, data.y[rows], weight)
 
 
 @dataclass

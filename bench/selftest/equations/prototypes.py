@@ -136,8 +136,7 @@ def of_final_model(run: LabRun, client: int, passes: list[tuple[Params, Batch]])
 def of_ended_model(run: LabRun, client: int, w: Params) -> ClientMeans:
     """Return the means of the client's samples under the model w."""
     data = run.clients[client]
-    is_sample = data.weight > 0
-    return means_of_passes([(w, data.x[is_sample], data.y[is_sample])])
+    return means_of_passes([(w, data.x, data.y)])
 
 
 FROM = {"last_epoch": of_last_steps, "all_epochs": of_all_steps, "after": of_final_model}
