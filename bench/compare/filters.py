@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import leaderboards
 from bench.errors import UsageError
+from bench.stored.fields import value_in, worth_telling
 from bench.terminal.words import CHOSEN_BY, SELECT_ON, run_keys, some_of, split_list, unknown
 from leaderboards.problems import base_model
 from leaderboards.rows.frames import by_text
@@ -192,7 +193,7 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
     mask = runs.index == runs.index
     settings = by_text(runs["setting_json"], json.loads)
     for name, values in where.items():
-        column = runs[name] if name == "algorithm" else settings.map(partial(_value_in, name))
+        column = runs[name] if name == "algorithm" else settings.map(partial(value_in, name))
         columns = [column.map(show)]
         if name == "model":  # `cnn` asks for `cnn+head`, too
             columns.append(column.map(base_model))
@@ -213,11 +214,6 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
     return runs[mask]
 
 
-def _value_in(name: str, setting: Mapping[str, Any]) -> Any:
-    """Return the value of a field in a row's setting, which lacks a later field at its default."""
-    return setting.get(name, setting_fields()[name].default)
-
-
 def stated(board: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Write the fields `by` into the settings of a leaderboard's rows.
 
@@ -229,20 +225,12 @@ def stated(board: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     def with_fields(text: str) -> str:
         setting = json.loads(text)
         for name in by:
-            value = _value_in(name, setting)
-            if value not in ("", None) and _is_used(name, setting):
+            value = worth_telling(name, setting)
+            if value is not None:
                 setting[name] = value
         return canonical_json(setting)
 
     return board.assign(setting_json=by_text(texts, with_fields).astype(texts.dtype))
-
-
-def _is_used(name: str, setting: Mapping[str, Any]) -> bool:
-    """Tell whether a field matters in a setting; partitions from outside may use any."""
-    from bench.data.partition import PARTITIONS
-
-    entry = PARTITIONS.get(setting["partition"])
-    return name != "classes_per_client" or entry is None or entry.needs_classes
 
 
 def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.DataFrame:

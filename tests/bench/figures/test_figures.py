@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -190,6 +191,28 @@ def test_pictures_of_unlike_settings_have_unlike_names_and_say_what_differs(tmp_
     ]
     for name, spec in found.items():
         assert f"lr {name.rpartition('lr')[2]}" in words(spec)
+
+
+def test_a_later_field_at_its_default_is_told_where_it_matters(tmp_path):
+    """Stored settings leave it out; `lda` has no classes of a client, `k_classes` has two."""
+    fields = (
+        {"partition": "lda"},
+        {"partition": "k_classes"},
+        {"partition": "k_classes", "classes_per_client": 3},
+        {"partition": "lda", "public": "mnist:100", "finetune_steps": 5},
+    )
+    write(tmp_path, [pair(fields=each) for each in fields])
+    pictures = of(tmp_path, "feddkd-7")
+    named = [name.partition("-participation1-")[2] for name in sorted(pictures)]
+    assert named == [
+        "classes_per_client2-finetune_steps0-partitionk_classes",
+        "classes_per_client3-finetune_steps0-partitionk_classes",
+        "finetune_steps0-partitionlda",
+        "finetune_steps5-partitionlda-publicmnist_100",
+    ]
+    for name, spec in pictures.items():
+        assert ("classes_per_client 2" in words(spec)) == ("client2" in name)
+        assert not re.search(r"\bno (classes|public|finetune)", words(spec))
 
 
 def test_equal_communication_ends_where_the_cheapest_does(tmp_path):

@@ -643,4 +643,4 @@ def test_what_comes_from_outside_stands_beside_what_does_not(tmp_path):
         "the command that runs it again may import what is outside"
     )
     assert "model_version 7" in document
-    assert "no model_version" in document
+    assert "no model_version" not in document
