@@ -96,14 +96,17 @@ def _figures(arguments: argparse.Namespace) -> None:
     outs = folders_of(arguments.out)
     runs = read(outs, where, selection(arguments), arguments.board_metrics)
     drawable = {figure: figure.find(runs) for figure in figures}
+    # A sweep writes neither into a board of the package nor into a file of rows.
+    folders = [] if arguments.board else [out for out in outs if not out.is_file()]
+    folder = folders[0] if folders else default_out()
     if not drawing:
-        sys.stdout.write("\n".join(_listing(drawable, outs)) + "\n")
+        sys.stdout.write("\n".join(_listing(drawable, outs, folder)) + "\n")
         return
     lacking = [figure for figure, pictures in drawable.items() if not pictures.sketches]
     if lacking and (not arguments.all or len(lacking) == len(drawable)):
         lines = [f"cannot be drawn from {', '.join(map(str, outs))}:"]
         for figure in lacking:
-            lines += _missing(figure, drawable[figure], outs)
+            lines += _missing(figure, drawable[figure], folder)
         raise UsageError("\n".join(lines))
     _draw(drawable, target, arguments.format, arguments.dry_run)
 
@@ -116,7 +119,9 @@ def _requested(arguments: argparse.Namespace) -> list[Figure]:
     return [FIGURES[name] for name in names or FIGURES]
 
 
-def _listing(drawable: Mapping[Figure, Drawable], outs: Sequence[Path]) -> Iterator[str]:
+def _listing(
+    drawable: Mapping[Figure, Drawable], outs: Sequence[Path], folder: Path
+) -> Iterator[str]:
     ready = [figure for figure, pictures in drawable.items() if pictures.sketches]
     figures = f"{len(ready)} of {counted(len(drawable), 'figure')}"
     yield f"{figures} can be drawn from {', '.join(map(str, outs))}"
@@ -129,14 +134,13 @@ def _listing(drawable: Mapping[Figure, Drawable], outs: Sequence[Path]) -> Itera
         yield "\nthe other figures lack runs, which these commands make:"
     for figure, pictures in drawable.items():
         if figure not in ready:
-            yield from _missing(figure, pictures, outs)
+            yield from _missing(figure, pictures, folder)
 
 
-def _missing(figure: Figure, pictures: Drawable, outs: Sequence[Path]) -> Iterator[str]:
+def _missing(figure: Figure, pictures: Drawable, folder: Path) -> Iterator[str]:
+    """Yield what a figure lacks, and the command that makes its runs in a folder."""
     yield _line(figure)
     yield f"{_INDENT}{pictures.lacking}"
-    # A sweep cannot write into a file of rows.
-    folder = next((out for out in outs if not out.is_file()), default_out())
     yield f"{_INDENT}{figure.command(folder)}"
 
 
