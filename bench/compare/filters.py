@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import leaderboards
 from bench.errors import UsageError
 from bench.stored.fields import value_in, worth_telling
-from bench.terminal.words import CHOSEN_BY, SELECT_ON, run_keys, some_of, split_list, unknown
+from bench.terminal.words import CHOSEN_BY, OUTS, SELECT_ON, run_keys, some_of, split_list, unknown
 from leaderboards.problems import base_model
 from leaderboards.rows.frames import by_text
 from leaderboards.rows.schema import canonical_json
@@ -72,9 +72,21 @@ def layout(texts: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_field("--by", name) for name in split_list(texts)))
 
 
-def filter_options(parser: argparse.ArgumentParser) -> None:
+def result_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add `--out` and `--board`; return their group of `--help`."""
+    group = parser.add_argument_group("which results")
+    group.add_argument("--out", nargs="+", metavar="DIR", help=OUTS)
+    group.add_argument(
+        "--board",
+        metavar="NAME",
+        help="results that ship with this package, instead of --out, and their options",
+    )
+    return group
+
+
+def filter_options(group: argparse._ArgumentGroup) -> None:
     """Add the options that `filters` reads."""
-    add = parser.add_argument
+    add = group.add_argument
     add(
         "--dataset",
         nargs="+",
@@ -98,16 +110,11 @@ def filter_options(parser: argparse.ArgumentParser) -> None:
 
 
 def selection_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--board` and the options that `selection` reads.
+    """Add the options that `selection` reads.
 
     They say how configurations are selected, and what is reported of them.
     """
-    add = parser.add_argument
-    add(
-        "--board",
-        metavar="NAME",
-        help="results that ship with this package, instead of --out, and their options",
-    )
+    add = parser.add_argument_group("how configurations are chosen").add_argument
     add(
         "--tuned",
         nargs="+",

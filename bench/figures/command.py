@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING
 
 from algorithms.entry_points import names_of_rows
 from bench.charts.panels import drawn, renderer
-from bench.compare.filters import filter_options, filters, selection, selection_options, with_board
+from bench.compare.filters import (
+    filter_options,
+    filters,
+    result_options,
+    selection,
+    selection_options,
+    with_board,
+)
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.catalogue import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
-from bench.terminal.words import IMPORT, OUTS, counted, folders_of, some_of, split_list
+from bench.terminal.words import IMPORT, counted, folders_of, some_of, split_list
 from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
@@ -59,10 +66,14 @@ def _parser() -> Parser:
         "name, list the figures that these runs can draw, and commands for the missing runs.",
         epilog="\n".join(["figures:", *map(_line, FIGURES.values()), "", _EPILOG]),
     )
-    add = parser.add_argument
-    add("names", nargs="*", metavar="FIGURE", help="such as fedgkd-4; lists take spaces or commas")
+    parser.add_argument(
+        "names", nargs="*", metavar="FIGURE", help="such as fedgkd-4; lists take spaces or commas"
+    )
+    results = result_options(parser)
+    filter_options(results)
+    results.add_argument("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
+    add = parser.add_argument_group("what is drawn").add_argument
     add("--all", action="store_true", help="whatever can be drawn")
-    add("--out", nargs="+", metavar="DIR", help=OUTS)
     add(
         "--to",
         type=Path,
@@ -71,10 +82,8 @@ def _parser() -> Parser:
         help="folder of the pictures (default: figures)",
     )
     add("--format", nargs="+", choices=FORMATS, default=FORMATS, help="default: both")
-    filter_options(parser)
-    add("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
-    selection_options(parser)
     add("--dry-run", action="store_true", help="only name the files")
+    selection_options(parser)
     return parser
 
 

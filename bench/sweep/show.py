@@ -6,7 +6,7 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, Entry, Field, plugins
 from bench.errors import UsageError
@@ -15,6 +15,11 @@ from bench.planning.plan import Plan
 from bench.terminal.console import console, print_json, say
 from bench.terminal.words import text
 from search_spaces import PAPERS, SPACES, Space
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_TABLE_WIDTH = 120  # columns of a terminal that has room for the table of the registry
 
 
 def print_registry(names: Sequence[str], as_json: bool) -> None:
@@ -27,6 +32,31 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
     if as_json:
         print_json([_as_dict(entry) for entry in entries])
         return
+    out = console()
+    if out.width < _TABLE_WIDTH:
+        for entry in entries:
+            out.print(_block(entry))
+    else:
+        out.print(_registry_table(entries))
+    out.print(
+        "Floats per active client and round: P the model's size, C classes, G a generator's size, "
+        "M the buffer, J the steps.\n"
+        "--json has summaries, ranges and meanings too; --algo NAME --list shows one."
+    )
+    for problem in broken:
+        out.print(f"left out: {problem}")
+
+
+def _block(entry: Entry) -> str:
+    """Return the facts of an algorithm as lines, for a terminal too narrow for their table."""
+    lines = [f"{entry.name}: {_paper(entry)}, {entry.equations}"]
+    for field in entry.fields:
+        lines += [f"  {line}" for line in _field_lines(entry, field)]
+    lines.append(f"  down {entry.down}; up {entry.up}; client keeps {entry.keeps}")
+    return "\n".join([*lines, ""])
+
+
+def _registry_table(entries: Sequence[Entry]) -> Table:
     from rich.table import Column, Table
 
     widths = {
@@ -51,15 +81,7 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
             entry.keeps,
         )
         table.add_section()
-    out = console()
-    out.print(table)
-    out.print(
-        "Floats per active client and round: P the model's size, C classes, G a generator's size, "
-        "M the buffer, J the steps.\n"
-        "--json has summaries, ranges and meanings too; --algo NAME --list shows one."
-    )
-    for problem in broken:
-        out.print(f"left out: {problem}")
+    return table
 
 
 def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
