@@ -77,14 +77,20 @@ def test_compare_has_the_numbers_of_csv(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_compare_with_a_reference_has_differences() -> None:
     frame = api.compare(
-        board="reference", metric=["last10"], alpha=[0.1], participation=0.2, reference="fedavg"
+        board="reference",
+        metric=["last10"],
+        alpha=[0.1],
+        where={"participation": [0.2]},
+        reference="fedavg",
     )
+    assert {*frame["participation"]} == {0.2}
     assert "fedgkd" in {*frame["algorithm"]}
     assert "fedavg" not in {*frame["algorithm"]}
 
 
 def test_load_reads_boards_as_they_select() -> None:
     frames = api.load("reference")
+    assert repr(frames).startswith("Frames(runs: 618 rows, curves: ")
     assert frames.board["selected"].all(), "what was tried on seed 0 is not reported"
     assert 0 not in {*frames.runs["seed"]}
     assert {*frames.curves["run_key"]} <= {*frames.runs["run_key"]}
