@@ -25,6 +25,7 @@ from bench.charts.theme import (
     whole_numbers,
 )
 
+BANDED = 8  # algorithms of a still picture up to which each has a band; more bands hide the lines
 MARKED = 24  # points of a line up to which each has a sign
 _EXACT = ".6~g"  # left to itself Vega rounds single numbers: 9.6 to 10
 _HEIGHT = 170  # of the plot of a still picture, in pixels
@@ -121,12 +122,14 @@ def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
 def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: int = SIDE) -> Spec:
     """Draw one panel of a still picture: a line and a band per algorithm.
 
-    The line is through the means; the band is from the lowest to the highest seed.
+    The line is through the means; the band is from the lowest to the highest seed. A picture of
+    more than `BANDED` algorithms has no bands.
 
     `rows` have `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None if there
     is one seed). The width is that of the plot, in pixels.
     """
-    layers = [*_band(rows, y), _line(keys, y, "x")]
+    bands = _band(rows, y) if len(keys.shown) <= BANDED else []
+    layers = [*bands, _line(keys, y, "x")]
     if keys.signs:
         layers.append(_signs(keys, y, {"size": 34, "opacity": 1}))
     along = _across([row["x"] for row in rows], x)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bench.charts.lines import BANDED
 from bench.stored.fields import worth_telling
 from bench.stored.groups import field_words, label_of
 from bench.stored.results import Record
@@ -129,8 +130,8 @@ def _not_shown(shown: Problem, drawn: Collection[str], why: str) -> Iterator[str
         yield f"Not shown: {', '.join(names)} ({reason})"
 
 
-def seeds_said(counts: Collection[int]) -> str:
-    """Describe how many seeds are behind lines and their bands."""
+def seeds_said(counts: Collection[int], names: Collection[str]) -> str:
+    """Describe how many seeds are behind the lines of some algorithms, and their bands."""
     fewest = min(counts)
     most = max(counts)
     if most == 1:
@@ -138,4 +139,6 @@ def seeds_said(counts: Collection[int]) -> str:
     several = f"{most} seeds"
     if fewest < most:
         several = f"{fewest} to {most} seeds, not the same for all"
+    if len(names) > BANDED:
+        return f"mean of {several}; bands are drawn for up to {BANDED} algorithms (--algo)"
     return f"mean of {several}, band from the lowest to the highest"

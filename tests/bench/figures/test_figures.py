@@ -17,6 +17,7 @@ from commands import ROOT
 from PIL import Image
 from rows import Pair, failed_row, make_row, tables_of, write
 
+from algorithms import ALGORITHMS
 from bench import artifacts, data, models
 from bench.charts.panels import print_config
 from bench.charts.theme import LIGHT, SHAPES
@@ -142,6 +143,17 @@ def test_a_line_is_the_mean_of_its_seeds_and_a_band_goes_to_the_outermost(tmp_pa
     assert last == {"fedavg": (0.4, 0.9, 3), "fedgkd": (None, None, 1)}
     (steps,) = of(tmp_path, "feddkd-3").values()  # 10, 20 and 30 local steps a round
     assert [x for x, _ in line(panels(steps)[0][0], "fedavg")][:2] == [20, 40]
+
+
+@pytest.mark.parametrize("count", [8, 9])
+def test_bands_are_drawn_of_up_to_eight_algorithms(tmp_path, count):
+    """More bands hide the lines."""
+    names = list(ALGORITHMS)[:count]
+    write(tmp_path, [pair(name, seed=seed) for name in names for seed in (0, 1)])
+    (spec,) = of(tmp_path, "fedgkd-4").values()
+    marks = [layer["mark"]["type"] for layer in panels(spec)[0][0]["layer"]]
+    assert ("area" in marks) == (count == 8)
+    assert ("band from the lowest to the highest" in words(spec)) == (count == 8)
 
 
 def test_axes_do_not_round(tmp_path):
