@@ -140,5 +140,5 @@ def seeds_said(counts: Collection[int], names: Collection[str]) -> str:
     if fewest < most:
         several = f"{fewest} to {most} seeds, not the same for all"
     if len(names) > BANDED:
-        return f"mean of {several}; bands are drawn for up to {BANDED} algorithms (--algo)"
+        return f"mean of {several}; no bands, as of more than {BANDED} algorithms"
     return f"mean of {several}, band from the lowest to the highest"
