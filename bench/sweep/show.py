@@ -6,6 +6,7 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, Entry, Field, plugins
@@ -19,7 +20,7 @@ from search_spaces import PAPERS, SPACES, Space
 if TYPE_CHECKING:
     from rich.table import Table
 
-_TABLE_WIDTH = 120  # columns of a terminal that has room for the table of the registry
+_TABLE_WIDTH = 120  # columns of a terminal that has room for the tables
 
 
 def print_registry(names: Sequence[str], as_json: bool) -> None:
@@ -149,27 +150,30 @@ def _planned_names(plan: Plan) -> list[str]:
 
 def _print_table(spaces: Sequence[tuple[str, Space]], own: Sequence[Entry]) -> None:
     """Print spaces, each with its paper, then those that classes state themselves."""
+    # Algorithm, paper, data set, and the lines of each further column.
+    rows: list[tuple[str, str, str, list[list[str]]]] = []
+    for paper, space in spaces:
+        tried_values = [f"{name} {grid}" for name, grid in {**space.tuned, **space.grid}.items()]
+        fixed = [f"{name} = {text(value)}" for name, value in space.fixed.items()]
+        cells = [tried_values, fixed, list(space.where), [space.source]]
+        rows.append((space.algorithm, PAPERS[paper].title, space.setting.dataset, cells))
+    for entry in own:
+        stated = [f"{field.name} {field.search}" for field in entry.fields if field.search]
+        cells = [stated, [], list(entry.where), [entry.factory]]
+        rows.append((entry.name, "–", "any", cells))
+    out = console()
+    if out.width < _TABLE_WIDTH:
+        for name, title, dataset, cells in rows:
+            lines = chain.from_iterable(cells)
+            out.print("\n  ".join([f"{name} on {dataset}: {title}", *lines]) + "\n")
+        return
     from rich.table import Column, Table
 
     columns = ("paper", "data set", "tried", "fixed", "relations", "source")
     table = Table(Column("algorithm", style="bold"), *columns, show_lines=True)
-    for paper, space in spaces:
-        tried_values = [f"{name} {grid}" for name, grid in {**space.tuned, **space.grid}.items()]
-        fixed = [f"{name} = {text(value)}" for name, value in space.fixed.items()]
-        table.add_row(
-            space.algorithm,
-            PAPERS[paper].title,
-            space.setting.dataset,
-            "\n".join(tried_values) or "–",
-            "\n".join(fixed) or "–",
-            "\n".join(space.where) or "–",
-            space.source,
-        )
-    for entry in own:
-        stated = [f"{field.name} {field.search}" for field in entry.fields if field.search]
-        relations = "\n".join(entry.where) or "–"
-        table.add_row(entry.name, "–", "any", "\n".join(stated), "–", relations, entry.factory)
-    console().print(table)
+    for name, title, dataset, cells in rows:
+        table.add_row(name, title, dataset, *("\n".join(lines) or "–" for lines in cells))
+    out.print(table)
 
 
 def _field_lines(entry: Entry, field: Field) -> Iterator[str]:

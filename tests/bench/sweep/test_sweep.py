@@ -430,6 +430,11 @@ def test_a_narrow_terminal_lists_algorithms_in_lines(
     assert max(map(len, lines)) <= 80
     assert "fedprox: Li et al. 2020, Algorithm 2" in lines
     assert {f"{name}:" for name in ALGORITHMS} <= {line.partition(" ")[0] for line in lines}
+    assert sweep.main(["--show", "--algo", "fedcad", "--dataset", "cifar10"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("fedcad on cifar10: Class-Wise Adaptive Self Distillation")
+    assert "  gamma {0, 0.3, 0.5, 0.7}" in lines
+    assert max(map(len, lines)) <= 80
 
 
 def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:
