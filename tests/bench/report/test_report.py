@@ -624,7 +624,8 @@ BANDS = """[...document.querySelectorAll('#curves svg .mark-area path')]
 
 def test_bands_come_back_when_algorithms_are_switched_off(chromium, tmp_path):
     names = list(ALGORITHMS)[:9]
-    pairs = [(make_row(name, seed=seed), curve(0.5)) for name in names for seed in (0, 1)]
+    pairs = [(make_row(name), curve(0.5)) for name in names]
+    pairs += [(make_row(name, seed=1), curve(0.5)) for name in names]
     report(tmp_path / "page.html", write(tmp_path / "out", pairs))
     chromium.open(tmp_path / "page.html")
     chromium.run("document.querySelector('#curves .plot').scrollIntoView()")
