@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from algorithms import ALGORITHMS
+from bench.stored.fields import worth_telling
 from bench.stored.results import Record, Run
 from bench.terminal.words import counted
 from leaderboards import problems
 from leaderboards.numbers import METRICS, Number
-from leaderboards.problems import BY, FINETUNED, REFERENCES, Cell, Problem
+from leaderboards.problems import BY, FINETUNED, REFERENCES, Cell, Problem, label_of
 from leaderboards.selection import CLIENTS
 from leaderboards.shell_text import typed
 from leaderboards.tables.captions import local_training
@@ -36,7 +37,7 @@ class Group(Problem):
     @property
     def name(self) -> str:
         """Data set and model, and the fields that distinguish it from the page's other groups."""
-        others = [field_words(self, name) for name in self.differing if name != "client_models"]
+        others = field_words(self, {"client_models"})
         return " · ".join([self.setting["dataset"], self.models, *others])
 
     @property
@@ -53,8 +54,7 @@ class Group(Problem):
             f"{rounds} × {epochs}",
             local_training(setting, others),
         ]
-        lacking = [name for name in self.differing if name not in {*setting, "client_models"}]
-        parts += [f"no {name}" for name in lacking]
+        parts += field_words(self, {*setting, "client_models"})
         return " · ".join(parts)
 
     @cached_property
@@ -69,11 +69,17 @@ class Group(Problem):
         return tuple(number(value) for value in sorted(values))
 
 
-def field_words(problem: Problem, name: str) -> str:
-    """Describe a field of a problem: `lr 0.1`, or `no lr`."""
-    if name not in problem.setting:
-        return f"no {name}"
-    return f"{name} {number(problem.setting[name])}"
+def field_words(problem: Problem, told: Collection[str]) -> list[str]:
+    """Describe the fields in which a problem differs from its neighbours, as `lr 0.1`.
+
+    Fields in `told` are left out, and those of which there is nothing to tell.
+    """
+    words = []
+    for name in problem.differing:
+        value = worth_telling(name, problem.setting)
+        if name not in told and value is not None:
+            words.append(f"{name} {number(value)}")
+    return words
 
 
 def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
@@ -81,11 +87,6 @@ def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
     first = ("dataset", "model", "num_clients", "rounds")
     grouped = problems.problems(records, BY, beside=("dataset", "model"), first=first)
     return tuple(Group(**vars(problem), key=f"s{i}") for i, problem in enumerate(grouped, start=1))
-
-
-def label_of(record: Record) -> str:
-    """Return the record's label, as `problems.label_of` makes it."""
-    return problems.label_of(record["algorithm"], record["model"])
 
 
 def is_reference(record: Record) -> bool:

@@ -17,10 +17,11 @@ from commands import ROOT
 from published_formats import folder, surroundings
 
 from bench import cli, data
-from bench.data import digits5, download, file_loaders, vision
+from bench.data import command, digits5, download, file_loaders, vision
 from bench.data.command import main
 from bench.data.pickled import ForbiddenPickle, load_arrays
 from bench.errors import EnvironmentProblem, UsageError
+from bench.terminal.console import console
 
 __all__ = ["folder", "surroundings"]
 FILES = ("data_batch_1", "data_batch_2", "test_batch")
@@ -365,6 +366,14 @@ def test_the_list_has_every_data_set(small, folder, capsys):
     assert main(["list", "--data-dir", str(folder)]) == 0
     told = capsys.readouterr().out
     assert [name for name in (*data.DATASETS, "170.5 MB") if name not in told] == []
+
+
+def test_a_narrow_terminal_cuts_no_name(folder, capsys, monkeypatch):
+    monkeypatch.setattr(command, "console", lambda: console(80))
+    assert main(["list", "--data-dir", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[:-1])) <= 80, "the last one is the folder"
+    assert {*data.DATASETS} <= {*" ".join(lines).split()}
 
 
 # --- the published files
