@@ -26,7 +26,7 @@ from bench import data
 from bench.data.dataset import Dataset, resized, whole_numbers
 from bench.data.download import Original
 from bench.data.file_loaders import FileLoader, PreparedLoader
-from bench.data.pickled import ForbiddenPickle, load_arrays, with_text_keys
+from bench.data.pickled import load_arrays
 from bench.data.registry import DATASETS
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class MnistM(FileLoader):
         """Read both parts."""
         file = self.files[0].find(folder) or folder
         if file.stat().st_size > MOST_BYTES:
-            raise ForbiddenPickle(f"more than {MOST_BYTES:,} bytes")
-        arrays = with_text_keys(load_arrays(file.read_bytes()))
+            raise ValueError(f"more than {MOST_BYTES:,} bytes")
+        arrays = load_arrays(file.read_bytes())
 
         def part(*names: str) -> tuple[Images, Labels]:
             pixels = np.concatenate([arrays[name] for name in names])
