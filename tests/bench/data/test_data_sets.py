@@ -17,7 +17,7 @@ from commands import ROOT
 from published_formats import folder, surroundings
 
 from bench import cli, data
-from bench.data import digits5, download, file_loaders, vision
+from bench.data import download, file_loaders, vision
 from bench.data.command import main
 from bench.data.pickled import load_arrays
 from bench.errors import EnvironmentProblem, UsageError
@@ -295,13 +295,6 @@ def test_plain_values_are_read_in_every_protocol(protocol):
     }
     kept |= {"yes": True, "tuple": (1, ("x", 2), ()), "pair": (1, 2)}
     assert load_arrays(pickle.dumps(kept, protocol)) == kept
-
-
-def test_too_large_a_file_is_refused(folder, monkeypatch):
-    file = formats.put(folder / "mnistm_data.pkl", pickle.dumps({"x": 1}))
-    monkeypatch.setattr(digits5, "MOST_BYTES", file.stat().st_size - 1)
-    with pytest.raises(EnvironmentProblem, match="bytes"):
-        digits5.MNIST_M.read(folder)
 
 
 @pytest.mark.parametrize("option", ["FEDKD_DATA", "--data-dir"])
