@@ -6,7 +6,7 @@ FedProx, FedMAX, FedLC, FedRS, FedBN, T1 and the references. B batch, C classes,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,9 +30,9 @@ from bench.selftest.equations.lab import CLASSES, FEATURES, NORM, ONE, SHAPES, S
 from bench.selftest.equations.lab_run import (
     FedAvgRecord,
     LabRun,
-    Loss,
     ce,
     fedavg_loss,
+    holds,
     local_gap,
     run_rounds,
 )
@@ -50,17 +50,15 @@ T1 = "FedKF, section 4.1"
 LACKING = 3  # a client that has half of the classes, although its batches contain all
 
 
-def fedprox_loss(mu: float, prox_reduction: str = "sum") -> Loss:
+def fedprox_loss(
+    w: Params, samples: Batch, history: FedAvgRecord, mu: float, prox_reduction: str = "sum"
+) -> Tensor:
     """Return CE + mu/2 ||w - w_t||^2, or with each tensor's mean square in place of its sum."""
-
-    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-        per_tensor = prox_reduction == "mean_per_tensor"
-        squares = [(w[name] - history.received[name]) ** 2 for name in TRAINED]
-        return ce(w, samples) + mu / 2 * sum_of(
-            square.mean() if per_tensor else square.sum() for square in squares
-        )
-
-    return loss
+    per_tensor = prox_reduction == "mean_per_tensor"
+    squares = [(w[name] - history.received[name]) ** 2 for name in TRAINED]
+    return ce(w, samples) + mu / 2 * sum_of(
+        square.mean() if per_tensor else square.sum() for square in squares
+    )
 
 
 FEDPROX_CHECKS = (
@@ -78,24 +76,27 @@ FEDPROX_CHECKS = (
 )
 
 
-def fedmax_loss(beta: float, fedmax_direction: str, fedmax_reduction: str, **others: Any) -> Loss:
+def fedmax_loss(
+    w: Params,
+    samples: Batch,
+    history: FedAvgRecord,
+    beta: float,
+    fedmax_direction: str,
+    fedmax_reduction: str,
+    **others: Any,
+) -> Tensor:
     """Return CE + beta KL between a and U.
 
     a is the softmax of the last layer's input, U is uniform over its D entries.
     """
-
-    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-        a = forward(w, samples.x).features
-        log_u = -math.log(FEATURES)
-        if fedmax_direction == "a_u":
-            terms = softmax(a) * (log_softmax(a) - log_u)
-        else:
-            terms = math.exp(log_u) * (log_u - log_softmax(a))
-        return ce(w, samples) + beta * (
-            terms.sum(1) if fedmax_reduction == "batchmean" else terms.mean(1)
-        )
-
-    return loss
+    a = forward(w, samples.x).features
+    log_u = -math.log(FEATURES)
+    if fedmax_direction == "a_u":
+        terms = softmax(a) * (log_softmax(a) - log_u)
+    else:
+        terms = math.exp(log_u) * (log_u - log_softmax(a))
+    term = terms.sum(1) if fedmax_reduction == "batchmean" else terms.mean(1)
+    return ce(w, samples) + beta * term
 
 
 def fedmax_losses(**others: Any) -> tuple[Check, ...]:
@@ -136,6 +137,11 @@ def graded_logits(z: Tensor, counts: list[int], missing_scale: float, scaling: s
     return z * torch.tensor(scales, dtype=z.dtype)
 
 
+def rescaled_loss(w: Params, samples: Batch, logits: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the cross entropy of changed logits."""
+    return cross_entropy(logits(forward(w, samples.x).logits), samples.y)
+
+
 def counted(run: LabRun, logits: Any, **options: Any) -> Iterator[float]:
     """Compare two clients' losses in rounds 1 and 3.
 
@@ -147,21 +153,10 @@ def counted(run: LabRun, logits: Any, **options: Any) -> Iterator[float]:
         history = run_rounds(run, cohorts)
         for client in (2, LACKING):
             data = run.clients[client]
-            labels = [
-                label
-                for label, weight in zip(data.y.tolist(), data.weight.tolist(), strict=True)
-                if weight > 0
-            ]
+            labels = data.y[data.weight > 0].tolist()
             counts = [labels.count(c) for c in range(CLASSES)]
-
-            def loss(
-                w: Params, samples: Batch, history: FedAvgRecord, counts: list[int] = counts
-            ) -> Tensor:
-                return cross_entropy(
-                    logits(forward(w, samples.x).logits, counts, **options), samples.y
-                )
-
-            yield local_gap(run, history, client, loss)
+            loss = partial(rescaled_loss, logits=partial(logits, counts=counts, **options))
+            yield local_gap(run, client, history.received, loss)
 
 
 def shared(params: Params) -> Params:
@@ -182,7 +177,7 @@ def personal(run: LabRun, **options: Any) -> Iterator[float]:
         mean = weighted({k: shared(w) for k, w in ended.items()}, SIZES)
         yield run.model_gap(mean)
         for k in SIZES:
-            yield local_gap(run, FedAvgRecord([local_models[k] | mean]), k, fedavg_loss())
+            yield local_gap(run, k, local_models[k] | mean, ce)
 
 
 def fedbn_check(**options: Any) -> Check:
@@ -199,11 +194,10 @@ def alone(run: LabRun) -> Iterator[float]:
     local_models = dict.fromkeys(SIZES, run.initial)
     for clients in TWO:
         local_models |= run.round(clients)
-        is_silent = "params" not in run.message()
-        is_silent = is_silent and run.algorithm.evaluated(run.server) == {"": {}}
-        yield 0.0 if is_silent else math.inf
+        yield holds("params" not in run.message())
+        yield holds(run.algorithm.evaluated(run.server) == {"": {}})
         for k in SIZES:
-            yield local_gap(run, FedAvgRecord([local_models[k]]), k, fedavg_loss())
+            yield local_gap(run, k, local_models[k], ce)
 
 
 ALONE = Check(
@@ -222,9 +216,9 @@ def from_own_weights(run: LabRun, **options: Any) -> Iterator[float]:
         if len(drawn) != count:
             yield math.inf
             return
-        if count > 1 and gap(drawn[-1], drawn[-2]) == 0:
-            yield math.inf
-        yield local_gap(run, FedAvgRecord([drawn[-1]]), client, fedavg_loss())
+        if count > 1:
+            yield holds(gap(drawn[-1], drawn[-2]) > 0)
+        yield local_gap(run, client, drawn[-1], ce)
 
 
 OWN_WEIGHTS = Check(
@@ -247,7 +241,7 @@ def latest(run: LabRun, t1_unvisited: str = "skip", **options: Any) -> Iterator[
         mean = weighted(ended, SIZES)
         evaluated = run.algorithm.evaluated(run.server)
         yield gap(evaluated, {"": mean, "_t1": weighted(slots, SIZES)})
-        yield gap(dict(run.message()["params"]), mean)
+        yield gap(run.message()["params"], mean)
 
 
 def t1_checks(**options: Any) -> tuple[Check, ...]:

@@ -11,7 +11,6 @@ drawn.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,17 +43,12 @@ from bench.selftest.equations.lab_run import (
     LossAndGrad,
     ce,
     fedavg_loss,
+    holds,
     loss_and_grad_of,
     run_rounds,
 )
-from bench.selftest.equations.observe import (
-    Adam,
-    Draws,
-    Observation,
-    observe,
-    shapes_gap,
-    unwrapped,
-)
+from bench.selftest.equations.observe import Draws, Observation, observe, shapes_gap, unwrapped
+from bench.selftest.equations.optimizers import Adam
 from bench.selftest.toy import gap
 
 SOURCE = "Zhu et al. 2021, Eqs. 3-5 and Algorithm 1"
@@ -114,7 +108,7 @@ def fit_labels(
     def objective(w: Params) -> Tensor:
         return rest(w) + weights[0] * cross_entropy(head(w, hard), labels).mean()
 
-    return labels, gap(computed, loss_and_grad_of(net, objective, params))
+    return labels, gap(computed, loss_and_grad_of(objective, params, net.trainable))
 
 
 def fit_steps(run: LabRun, weights: Weights, steps: int) -> list[tuple[Tensor, float]]:
@@ -151,7 +145,8 @@ def labels_of_the_last_round(run: LabRun, hard_weight: float, **options: Any) ->
             run.clients[client].y.fill_(label)
         run_rounds(run, (clients,))
         for labels, difference in fit_steps(run, (hard_weight, 0.0), steps=4):
-            yield difference if (labels == label).all() else math.inf
+            yield difference
+            yield holds(bool((labels == label).all()))
 
 
 def proportions(run: LabRun, shares: Tensor, hard_weight: float, **options: Any) -> Iterator[float]:
@@ -168,7 +163,7 @@ def proportions(run: LabRun, shares: Tensor, hard_weight: float, **options: Any)
     frequencies = labels.bincount(minlength=CLASSES) / len(labels)
     deviation = (shares * (1 - shares) / len(labels)).sqrt()
     close = (frequencies - shares).abs() <= 5 * deviation + 1e-6
-    yield 0.0 if close.all() else math.inf
+    yield holds(bool(close.all()))
 
 
 def soft_features_follow_the_batch(run: LabRun, **options: Any) -> Iterator[float]:
@@ -186,7 +181,7 @@ def soft_features_follow_the_batch(run: LabRun, **options: Any) -> Iterator[floa
     for before, after in zip(*calls, strict=True):  # the blocks of the hard and the soft term
         moved.append((before != after).flatten(1).any(1).tolist())
     expected = [[False] * 5, [False, False, True, True, True]]
-    yield 0.0 if sorted(moved) == expected else math.inf
+    yield holds(sorted(moved) == expected)
 
 
 @dataclass(frozen=True)
@@ -256,7 +251,7 @@ class Step:
 
 
 def one_round(
-    run: LabRun, heads: dict[int, Params], steps: int
+    run: LabRun, clients: Sequence[int], steps: int
 ) -> tuple[list[Observation], list[Tensor]]:
     """Let the server take its step; return the generator's outputs, and the noise of them."""
     observations: list[Observation] = []
@@ -269,9 +264,9 @@ def one_round(
         )
         observations.extend([observed] if observed else [])
 
-    visits = {k: run.visit(k) for k in heads}
+    visits = {k: run.visit(k) for k in clients}
     with patch.object(run.net, "on_head", note), Draws() as draws:
-        run.close(visits, heads)
+        run.close(visits)
     noises = draws.batches(BATCH, NOISE)
     if (len(observations), len(noises)) != (steps, steps):
         raise ValueError(
@@ -291,7 +286,7 @@ def two_rounds(run: LabRun, training: Mapping[str, Any], objective: str) -> list
         shares = {k: count / total for k, count in counts.items()}
         lr = training["generator_lr"] * training["generator_lr_decay"] ** run.server.round
         heads = {k: run.local(k) for k in clients}
-        pairs = zip(*one_round(run, heads, training["generator_steps"]), strict=True)
+        pairs = zip(*one_round(run, clients, training["generator_steps"]), strict=True)
         steps += [Step(observed, noise, lr, heads, shares, objective) for observed, noise in pairs]
     return steps
 
@@ -313,7 +308,7 @@ def server_gaps(
         leaves = step.observed.leaves
         updated = after.observed.leaves
         gradients = step.gradients(labellings, options["diversity_weight"])
-        best = min(gradients, key=lambda grads: gap(updated, adam.peek(leaves, grads)))
+        best = min(gradients, key=lambda grads: gap(updated, replace(adam).step(leaves, grads)))
         yield gap(updated, adam.step(leaves, best))
 
 
@@ -331,7 +326,7 @@ def layers(run: LabRun, hidden_dim: int, label_embedding: bool, **options: Any) 
         (FEATURES,),
     ]
     shapes += [(CLASSES, NOISE)] if label_embedding else []
-    observations, _ = one_round(run, {k: run.local(k) for k in TWO[0]}, steps=1)
+    observations, _ = one_round(run, TWO[0], steps=1)
     yield shapes_gap(observations[0].leaves, shapes)
 
 

@@ -38,10 +38,12 @@ from bench.selftest.equations.lab_run import (
     LossAndGrad,
     ce,
     fedavg_loss,
+    holds,
     loss_and_grad_of,
     run_rounds,
 )
-from bench.selftest.equations.observe import Adam, Observation, observe, shapes_gap, unwrapped
+from bench.selftest.equations.observe import Observation, observe, shapes_gap, unwrapped
+from bench.selftest.equations.optimizers import Adam
 from bench.selftest.toy import gap
 
 SOURCE = "FedKF, Eqs. 1-7 and Algorithm 1"
@@ -132,7 +134,7 @@ class RecordedRun:
         self.slots |= ended
         self.aca = weighted(ended, SIZES)
         self.oca = weighted(self.slots, SIZES)
-        sent_gap = gap(dict(self.run.message()["params"]), self.aca)
+        sent_gap = gap(self.run.message()["params"], self.aca)
         evaluated = self.run.algorithm.evaluated(self.run.server)
         return max(sent_gap, gap(evaluated, {"": self.oca}))
 
@@ -156,9 +158,8 @@ class RecordedRun:
 
     def student_loss(self, params: Params, samples: Batch, images: Tensor) -> LossAndGrad:
         """Return the student's printed loss at `params`, and its gradient."""
-        return loss_and_grad_of(
-            self.run.net, lambda w: self.losses.student(self.teacher, images, samples, w), params
-        )
+        objective = partial(self.losses.student, self.teacher, images, samples)
+        return loss_and_grad_of(objective, params, self.run.net.trainable)
 
     def steps_gap(self, steps: int) -> float:
         """Compare steps c4-c6: the generator's Adam step, then the student on new images.
@@ -257,7 +258,7 @@ def initialised_every_round(run: LabRun, **options: Any) -> Iterator[float]:
     generator = trained.first_generator(CLIENT)
     other = trained.first_generator(0)
     yield gap(generator, untrained.first_generator(CLIENT))
-    yield 0.0 if gap(generator, other) > 0 else math.inf
+    yield holds(gap(generator, other) > 0)
 
 
 def layers(run: LabRun, noise_dim: int, **options: Any) -> Iterator[float]:
@@ -298,11 +299,11 @@ def first_weights(run: LabRun, **options: Any) -> Iterator[float]:
             variance = 2 / (9 * len(values)) if is_convolution else 1 / (3 * values.shape[1])
             error = math.sqrt(variance / (2 * values.numel()))
             deviation = abs(float(values.std()) - math.sqrt(variance))
-            yield 0.0 if deviation <= 5 * error else math.inf
+            yield holds(deviation <= 5 * error)
     with recorded.observing(run.initial) as generated:
         run.visit(CLIENT).step(run.initial, batch("compared", padded=False))
     contrast = float(generated.observations[0].output.std()) * PIXEL_STD
-    yield 0.0 if contrast > LEAST_CONTRAST else math.inf
+    yield holds(contrast > LEAST_CONTRAST)
 
 
 def one_first_generator(run: LabRun, **options: Any) -> Iterator[float]:

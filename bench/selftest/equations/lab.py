@@ -36,6 +36,15 @@ TWO: Cohorts = ((0, 2, 3), (1, 2, 4))
 THREE: Cohorts = ((0, 2, 3), (1, 4), (1, 2, 3))
 FIVE: Cohorts = (*THREE, (0, 4), (2, 3))
 CLIENT = 2  # takes part in each of these sequences of rounds
+# The labels in a client's passes. Label 3 has one owner.
+LABELS: Mapping[int, tuple[int, ...]] = {
+    0: (0, 1),
+    1: (0, 2),
+    2: (1, 2),
+    3: (0, 1, 3),
+    4: (0, 1, 2),
+}
+PASSES = 2  # of a client in a round, if it makes prescribed passes
 
 # Of BatchNorm, as in torch.
 MOMENTUM = 0.1
