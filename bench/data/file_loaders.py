@@ -12,7 +12,7 @@ import json
 import logging
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -38,9 +38,6 @@ LAYOUT = 1
 # Not every data set has groups.
 ARRAYS = ("train_x", "train_y", "test_x", "test_y", "train_groups", "test_groups")
 META = "meta.json"
-
-# Path, size and modification time of each file; equal stamps mean unchanged files.
-Stamp = list[list[str | int]]
 
 _log = logging.getLogger(__name__)
 
@@ -92,9 +89,7 @@ class PreparedLoader(ABC):
 
     def place(self) -> Path:
         """Return the folder of the prepared copy; it need not exist."""
-        text = "\n".join([str(LAYOUT), *self.identity()])
-        key = sha256(text.encode()).hexdigest()[:12]
-        return cache_dir() / f"{self.name}-{key}"
+        return place_of_copy(self.name, self.identity())
 
     def lacking(self, folder: Path) -> MissingData:
         """Return the error for missing files."""
@@ -113,10 +108,7 @@ class PreparedLoader(ABC):
         if self.missing(folder):
             raise self.lacking(folder)
         files = self.present(folder)
-        stamp: Stamp = []
-        for file in files:
-            status = file.stat()
-            stamp.append([str(file), status.st_size, status.st_mtime_ns])
+        stamp = stamp_of(files)
         copy = read_copy(self.place(), self.name, stamp)
         if copy is not None:
             return copy
@@ -299,10 +291,29 @@ class FileLoader(PreparedLoader):
 # --- prepared copies
 
 
-def read_copy(place: Path, name: str, originals: Stamp) -> Dataset | None:
+def place_of_copy(name: str, identity: Iterable[str]) -> Path:
+    """Return the folder of a prepared copy; it need not exist.
+
+    `identity`: what the copy depends on besides the files' size and time.
+    """
+    text = "\n".join([str(LAYOUT), *identity])
+    key = sha256(text.encode()).hexdigest()[:12]
+    return cache_dir() / f"{name}-{key}"
+
+
+def stamp_of(files: Iterable[Path]) -> str:
+    """Return the SHA-256 of files' paths, sizes and times; equal stamps mean unchanged files."""
+    digest = sha256()
+    for file in files:
+        status = file.stat()
+        digest.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def read_copy(place: Path, name: str, originals: str) -> Dataset | None:
     """Read the copy of a data set in the folder `place`.
 
-    None if there is no copy of these originals, or if it is damaged.
+    None if there is no copy of originals with this stamp, or if it is damaged.
     """
     try:
         meta: dict[str, Any] = json.loads((place / META).read_text())
@@ -322,7 +333,7 @@ def read_copy(place: Path, name: str, originals: Stamp) -> Dataset | None:
         return None
 
 
-def write_copy(place: Path, dataset: Dataset, originals: Stamp) -> None:
+def write_copy(place: Path, dataset: Dataset, originals: str) -> None:
     """Write a copy of a data set.
 
     Several processes may do so at once. A folder that cannot be written is left alone. `originals`

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -28,8 +27,7 @@ import numpy as np
 
 from bench.data import parquet
 from bench.data.dataset import Dataset, drawn_test_part
-from bench.data.download import cache_dir
-from bench.data.file_loaders import LAYOUT, read_copy, write_copy
+from bench.data.file_loaders import place_of_copy, read_copy, stamp_of, write_copy
 from bench.data.outside import KIND, content_version
 from bench.data.registry import DatasetInfo, Normalization
 from bench.errors import EnvironmentProblem, UsageError, with_its_kind
@@ -96,7 +94,7 @@ class OwnFiles(ABC):
             UsageError: a file is missing, cannot be read, or holds no such data.
         """
         with self.reading(self.path):
-            stamp = self._stamp()
+            stamp = stamp_of(self.files())
         return _loaded(self, stamp)
 
     def problem(self, what: str) -> UsageError:
@@ -119,23 +117,15 @@ class OwnFiles(ABC):
         except Exception as error:
             raise self.problem(f"{file} cannot be read: {with_its_kind(error)}") from error
 
-    def _stamp(self) -> str:
-        """Describe the state of the files; equal texts mean unchanged files."""
-        digest = sha256(f"{LAYOUT}\n{self!r}".encode())
-        for file in self.files():
-            status = file.stat()
-            digest.update(f"\n{file}\0{status.st_size}\0{status.st_mtime_ns}".encode())
-        return digest.hexdigest()
-
 
 @lru_cache(maxsize=4)
 def _loaded(files: OwnFiles, stamp: str) -> tuple[DatasetInfo, Dataset]:
     """Read the prepared copy of files with this stamp, or the files, and keep a copy."""
-    place = cache_dir() / f"own-{sha256(repr(files).encode()).hexdigest()[:12]}"
-    dataset = read_copy(place, files.typed, [[stamp]])
+    place = place_of_copy("own", [repr(files)])
+    dataset = read_copy(place, files.typed, stamp)
     if dataset is None:
         dataset = _read(files)
-        write_copy(place, dataset, [[stamp]])
+        write_copy(place, dataset, stamp)
     labels = np.concatenate([dataset.train_y, dataset.test_y])
     shape = dataset.train_x.shape[1:]
     info = DatasetInfo(
