@@ -193,7 +193,7 @@ def supply(entry: Entry, setting: Setting) -> Setting:
     if setting.client_models:
         own = [_supplied_model(entry, name) for name in setting.models_of_clients]
         setting = replace(setting, client_models="/".join(own))
-    shapes = data.info(setting.dataset).sized(setting.image_size)
+    shapes = data.info_of(setting)
     for model in setting.models:
         if models.has_batchnorm(model) and setting.batch_size == 1:
             statistics = f"BatchNorm ({model}), which takes statistics over a batch"

@@ -204,7 +204,7 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
     """
     shapes = set()
     for setting in settings:
-        input_shape = data.info(setting.dataset).sized(setting.image_size).input_shape
+        input_shape = data.info_of(setting).input_shape
         shapes |= {(model, input_shape) for model in setting.models}
     outside = [(model, shape) for model, shape in sorted(shapes) if parse(model).base not in MODELS]
     if not outside:
@@ -583,7 +583,7 @@ def _architecture(fields: Mapping[str, Any]) -> str:
     `fields`: the setting of a row.
     """
     setting = setting_of(json.dumps(fields))
-    info = data.info(setting.dataset).sized(setting.image_size)
+    info = data.info_of(setting)
     version = fields.get("model_version")
     model = setting.model if version is None else f"{setting.model} (version {version})"
     inputs = "x".join(map(str, info.input_shape))
