@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -96,9 +96,10 @@ def sent(params: Params, personal: bool) -> Params:
     return shared(params) if personal else params
 
 
-def distilled(run: LabRun, cohorts: Cohorts, personal: bool, **options: Any) -> Iterator[float]:
+def distilled(
+    run: LabRun, cohorts: Cohorts, requests: Requests, personal: bool, **options: Any
+) -> Iterator[float]:
     """Compare the model after each round's requests."""
-    requests = Requests(**{item.name: options[item.name] for item in fields(Requests)})
     for round, clients in enumerate(cohorts, start=1):
         ended = run.round(clients)
         mean = weighted({k: sent(w, personal) for k, w in ended.items()}, SIZES)
@@ -124,8 +125,9 @@ def dkd_checks(personal: bool = False, **base: float) -> tuple[Check, ...]:
 
     def check(title: str, cohorts: Cohorts = TWO, **others: Any) -> Check:
         source = "FedDKD, Algorithm 5" if personal else "FedDKD, Algorithms 1-2"
-        gaps = partial(distilled, cohorts=cohorts, personal=personal)
-        return Check(title, source, gaps, {**vars(Requests(**others)), **base})
+        requests = Requests(**others)
+        gaps = partial(distilled, cohorts=cohorts, requests=requests, personal=personal)
+        return Check(title, source, gaps, {**vars(requests), **base})
 
     same = {"steps": 3, "lr": 5.0, **base}
     return (
