@@ -21,7 +21,6 @@ from bench.data.dataset import Dataset, Loader, MissingData
 from bench.data.download import data_dir
 from bench.data.registry import DATASETS, DatasetInfo
 from bench.errors import EnvironmentProblem, UsageError
-from bench.terminal.words import unknown
 
 if TYPE_CHECKING:
     from search_spaces.setting import Setting
@@ -61,10 +60,7 @@ def info(name: str) -> DatasetInfo:
         return own.find(name)
     from bench.data import outside  # looks into installed packages, which few commands need
 
-    entry = outside.find(name)
-    if entry is None:
-        raise unknown("data set", name, [*DATASETS, *outside.KIND.names()], importable=True)
-    return entry
+    return outside.find(name)
 
 
 def info_of(setting: Setting) -> DatasetInfo:

@@ -405,7 +405,7 @@ class CsvFile(OwnFiles):
 
         return arrow_csv.read_csv(
             pa.BufferReader(blob),
-            arrow_csv.ReadOptions(block_size=max(BLOCK, 1), use_threads=False),
+            arrow_csv.ReadOptions(block_size=BLOCK, use_threads=False),
             arrow_csv.ParseOptions(newlines_in_values=True),
             arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
         )
