@@ -31,6 +31,7 @@ from bench.selftest.equations.lab_run import (
     FedAvgRecord,
     LabRun,
     ce,
+    every_local_gap,
     fedavg_loss,
     holds,
     local_gap,
@@ -169,15 +170,11 @@ def personal(run: LabRun, **options: Any) -> Iterator[float]:
 
     They are compared before the first round and after each.
     """
-    local_models = dict.fromkeys(SIZES, run.initial)
     yield run.model_gap(shared(run.initial))
     for clients in TWO:
-        ended = run.round(clients)
-        local_models |= ended
-        mean = weighted({k: shared(w) for k, w in ended.items()}, SIZES)
+        mean = shared(weighted(run.round(clients), SIZES))
         yield run.model_gap(mean)
-        for k in SIZES:
-            yield local_gap(run, k, local_models[k] | mean, ce)
+        yield every_local_gap(run, ce, mean)
 
 
 def fedbn_check(**options: Any) -> Check:
@@ -191,13 +188,11 @@ def alone(run: LabRun) -> Iterator[float]:
 
     The gap is inf if the server sends or evaluates anything.
     """
-    local_models = dict.fromkeys(SIZES, run.initial)
     for clients in TWO:
-        local_models |= run.round(clients)
+        run.round(clients)
         yield holds("params" not in run.message())
         yield holds(run.algorithm.evaluated(run.server) == {"": {}})
-        for k in SIZES:
-            yield local_gap(run, k, local_models[k], ce)
+        yield every_local_gap(run, ce)
 
 
 ALONE = Check(

@@ -60,6 +60,7 @@ class LabRun:
     Attributes:
         initial: w_0.
         memories: of the clients that have taken part.
+        last: the model at which each client ended its last round; w_0 if it has had none.
         clients: each client's data.
         cohort: the last round's clients, as the server saw them.
     """
@@ -77,6 +78,7 @@ class LabRun:
         self.initial = model(self.net, "initial")
         self.clients: dict[int, Data] = {k: lab.client_samples(k) for k in SIZES}
         self.memories: dict[int, Memory] = {}
+        self.last: dict[int, Params] = dict.fromkeys(SIZES, self.initial)
         self.server: Server = self.algorithm.init_server(self.fed, detached_copy(self.initial))
         self._sent: Message | None = None
 
@@ -172,6 +174,7 @@ class LabRun:
             uploads[name] = {lab.MODEL: uploads[name]}
         self.cohort = LabCohort(self.net, number, self.lr, detached_copy(models), self.clients)
         self.server = self.algorithm.server_step(self.fed, self.server, uploads, self.cohort)
+        self.last |= models
         self._sent = None
         if self.server.round != number:
             raise ValueError(
@@ -330,3 +333,11 @@ def local_gap(run: LabRun, client: int, start: Params, loss: Loss) -> float:
 
     printed = loss_and_grad_of(objective, params, run.net.trainable)
     return max(start_gap, gap(visit.step_loss(params, samples), printed))
+
+
+def every_local_gap(run: LabRun, loss: Loss, received: Params | None = None) -> float:
+    """Return the largest `local_gap` of clients that go on from their last models.
+
+    `received`: entries that each takes from the server.
+    """
+    return max(local_gap(run, k, run.last[k] | (received or {}), loss) for k in SIZES)

@@ -16,7 +16,7 @@ from bench.selftest.equations.checks import ONE_CLIENT, ROUNDING, Check, Limit
 from bench.selftest.equations.distillation import label_means, mean_row
 from bench.selftest.equations.formulas import kl, log_softmax, masked, softmax, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, TWO, forward
-from bench.selftest.equations.lab_run import LabRun, Loss, ce, holds, local_gap
+from bench.selftest.equations.lab_run import LabRun, Loss, ce, every_local_gap, holds, local_gap
 from bench.selftest.equations.optimizers import Sgd, stepped
 from bench.selftest.toy import gap
 
@@ -57,19 +57,17 @@ def ditto_loss(
 def ditto_gaps(run: LabRun, mu: float) -> Iterator[float]:
     """Compare two rounds of FedAvg's steps on w, each client's v_k, its loss and its gradient."""
     received = run.initial
-    personal = dict.fromkeys(SIZES, run.initial)
     for clients in TWO:
         passes = {k: run.passes(k) for k in clients}
         ended = {}
         for k in clients:
             ended[k] = fitted(run, received, [(ce, samples) for _, samples in passes[k]])
-        personal |= run.round(clients, passes)
+        run.round(clients, passes)
         received = weighted(ended, SIZES)
         yield gap(run.message()["params"], received)
         yield personal_rows(run)
         loss = partial(ditto_loss, received=received, names=run.net.trainable, mu=mu)
-        for k in SIZES:
-            yield local_gap(run, k, personal[k], loss)
+        yield every_local_gap(run, loss)
 
 
 def fd_loss(w: Params, samples: Batch, tables: Mapping[int, Tensor], gamma: float) -> Tensor:
@@ -90,12 +88,11 @@ def fd_gaps(
     run: LabRun, distillation_weight: float, fd_exclude_self: bool = True
 ) -> Iterator[float]:
     """Compare each client's start, loss and gradient before and after two rounds."""
-    personal = dict.fromkeys(SIZES, run.initial)
     tables: dict[int, Tensor] = {}
     for clients in ((), *TWO):
         if clients:
             passes = {k: run.passes(k) for k in clients}
-            personal |= run.round(clients, passes)
+            run.round(clients, passes)
             tables |= {k: label_means(passes[k], softmax) for k in clients}
         yield personal_rows(run)
         for k in SIZES:
@@ -103,13 +100,12 @@ def fd_gaps(
             if fd_exclude_self:
                 teachers.pop(k, None)
             loss = partial(fd_loss, tables=teachers, gamma=distillation_weight)
-            yield local_gap(run, k, personal[k], loss)
+            yield local_gap(run, k, run.last[k], loss)
 
 
 def fml_gaps(run: LabRun, ce_weight: float, meme_ce_weight: float) -> Iterator[float]:
     """Compare two rounds of the meme's steps, each private model, its loss and its gradient."""
     received = run.initial
-    personal = dict.fromkeys(SIZES, run.initial)
     for clients in TWO:
         passes = {k: run.passes(k) for k in clients}
         ended = {}
@@ -118,13 +114,12 @@ def fml_gaps(run: LabRun, ce_weight: float, meme_ce_weight: float) -> Iterator[f
             for private, samples in passes[k]:
                 steps.append((partial(mutual, teacher=private, own=meme_ce_weight), samples))
             ended[k] = fitted(run, received, steps)
-        personal |= run.round(clients, passes)
+        run.round(clients, passes)
         received = weighted(ended, SIZES)
         yield gap(run.algorithm.evaluated(run.server), {"": {}, "_meme": received})
         yield gap(run.message()["params"], received)
         loss = partial(mutual, teacher=received, own=ce_weight)
-        for k in SIZES:
-            yield local_gap(run, k, personal[k], loss)
+        yield every_local_gap(run, loss)
 
 
 def mutual(w: Params, samples: Batch, teacher: Params, own: float) -> Tensor:
@@ -135,15 +130,11 @@ def mutual(w: Params, samples: Batch, teacher: Params, own: float) -> Tensor:
 
 def lg_gaps(run: LabRun) -> Iterator[float]:
     """Compare the averaged head, each client's start, loss and gradient in two rounds."""
-    personal = dict.fromkeys(SIZES, run.initial)
     for clients in TWO:
-        ended = run.round(clients)
-        personal |= ended
-        averaged = weighted(ended, SIZES)
+        averaged = weighted(run.round(clients), SIZES)
         head = {name: averaged[name] for name in HEAD}
         yield run.model_gap(head)
-        for k in SIZES:
-            yield local_gap(run, k, personal[k] | head, ce)
+        yield every_local_gap(run, ce, head)
 
 
 CHECKS: dict[str, tuple[Check, ...]] = {

@@ -32,8 +32,8 @@ from bench.selftest.equations.lab_run import (
     LabRun,
     Pass,
     ce,
+    every_local_gap,
     holds,
-    local_gap,
     loss_and_grad_of,
 )
 from bench.selftest.toy import gap
@@ -148,20 +148,18 @@ def fedproto_gaps(
     proto_from: str = "last_epoch",
 ) -> Iterator[float]:
     """Compare each client's start, loss and gradient before and after two rounds."""
-    personal = dict.fromkeys(SIZES, run.initial)
     prototypes: dict[int, Tensor] = {}
     for clients in ((), *TWO):
         if clients:
             passes = {k: run.passes(k, STEPS) for k in clients}
             counted = [counted_passes(run, k, passes[k], proto_from) for k in clients]
-            personal |= run.round(clients, passes)
+            run.round(clients, passes)
             prototypes |= global_means(list(map(means_of, counted)), proto_mean == "printed")
             yield nearest_gap(run, prototypes)
         loss = partial(
             proto_loss, prototypes=prototypes, weight=proto_weight, distance=proto_distance
         )
-        for k in SIZES:
-            yield local_gap(run, k, personal[k], loss)
+        yield every_local_gap(run, loss)
 
 
 def trained(
@@ -219,14 +217,13 @@ def fedtgp_gaps(
     margin_threshold: float,
 ) -> Iterator[float]:
     """Compare the prototypes, each client's start, loss and gradient in two rounds."""
-    personal = dict.fromkeys(SIZES, run.initial)
     tgp: Params = dict(run.server.extra["tgp"])
     bound = FEATURES**-0.5
     layers = [value for name, value in tgp.items() if name != "embedding"]
     yield holds(all(float(value.abs().max()) <= bound for value in layers))
     for clients in TWO:
-        personal |= run.round(clients)
-        means = [means_of([(personal[k], run.clients[k])]) for k in clients]
+        run.round(clients)
+        means = [means_of([(run.last[k], run.clients[k])]) for k in clients]
         everything = range(sum(len(client.mean) for client in means))
         tgp = trained(tgp, means, [everything] * server_epochs, server_lr, margin_threshold)
         output = network_output(tgp)
@@ -236,8 +233,7 @@ def fedtgp_gaps(
         loss = partial(
             proto_loss, prototypes=prototypes, weight=proto_weight, distance="squared_error"
         )
-        for k in SIZES:
-            yield local_gap(run, k, personal[k], loss)
+        yield every_local_gap(run, loss)
 
 
 def one_by_one(
@@ -246,8 +242,8 @@ def one_by_one(
     """Compare the prototypes after a step on each of a client's prototypes, in some order."""
     client = 1
     tgp: Params = dict(run.server.extra["tgp"])
-    ended = run.round((client,))
-    means = [means_of([(ended[client], run.clients[client])])]
+    run.round((client,))
+    means = [means_of([(run.last[client], run.clients[client])])]
     gaps = []
     for order in permutations(range(len(means[0].mean))):
         after = trained(tgp, means, [[place] for place in order], server_lr, 100.0)

@@ -80,7 +80,6 @@ def exchange_gaps(
     """
     wanted, size, epochs = sizes
     public = run.fed.public.x
-    personal = dict.fromkeys(SIZES, run.initial)
     own = run.initial
     yield local_gap(run, 0, run.initial, ce)
     for clients in TWO:
@@ -88,9 +87,9 @@ def exchange_gaps(
         if asked_gap(run, wanted):
             yield inf
             return
-        personal |= run.round(clients)
+        run.round(clients)
         x = public[asked]
-        targets = targets_of([forward(personal[k], x, training=False).logits for k in clients])
+        targets = targets_of([forward(run.last[k], x, training=False).logits for k in clients])
         yield gap(run.message()["targets"], targets)
         orders = step_orders(len(x), size, epochs)
         if server:
@@ -101,7 +100,7 @@ def exchange_gaps(
         for k in SIZES:
             gaps = []
             for steps in orders:
-                start = lesson.learnt(run, personal[k], x, targets, steps)
+                start = lesson.learnt(run, run.last[k], x, targets, steps)
                 gaps.append(local_gap(run, k, start, ce))
             yield min(gaps)
 
