@@ -57,7 +57,7 @@ class SynthDigits(FileLoader):
 
     def parse(self, folder: Path) -> Dataset:
         """Read both parts."""
-        train, test = (self._part(file.find(folder) or folder, folder) for file in self.files)
+        train, test = (self._part(file.where(folder), folder) for file in self.files)
         return Dataset.of(self.name, train, test)
 
     def _part(self, file: Path, folder: Path) -> tuple[Images, Labels]:
@@ -79,7 +79,7 @@ class MnistM(FileLoader):
 
     def parse(self, folder: Path) -> Dataset:
         """Read both parts."""
-        file = self.files[0].find(folder) or folder
+        file = self.files[0].where(folder)
         arrays = load_arrays(file.read_bytes())
 
         def part(*names: str) -> tuple[Images, Labels]:
