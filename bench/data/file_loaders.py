@@ -93,7 +93,11 @@ class PreparedLoader(ABC):
 
     def lacking(self, folder: Path) -> MissingData:
         """Return the error for missing files."""
-        return lacking(self.title, self.missing(folder), folder)
+        return lacking(self.title, self.missing(folder), folder, self.accepted())
+
+    def accepted(self) -> list[str]:
+        """Describe what may lie in the place of the missing files, for messages."""
+        return []
 
     def originals(self, folder: Path) -> list[Original]:
         """List the files that are compared with their checksums before they are read."""
@@ -220,10 +224,6 @@ class FileLoader(PreparedLoader):
             place = f"{self.name}/{self.configuration or 'data'}/{self.table_parts[0]}-*.parquet"
             others.append(f"the tables {place} of {self.repository} on the Hugging Face hub")
         return others
-
-    def lacking(self, folder: Path) -> MissingData:
-        """Return the error for missing files."""
-        return lacking(self.title, self.missing(folder), folder, self.accepted())
 
     def present(self, folder: Path) -> list[Path]:
         """List the files that are present; substitutes replace the data set's own files."""
