@@ -48,7 +48,9 @@ def examined(name: str, input_shape: tuple[int, ...]) -> BodyFacts:
         frozen = _frozen(body)
         if frozen:
             torch.manual_seed(1)
-            frozen = _alike(frozen, _frozen(body_of(name, input_shape)))
+            again = _frozen(body_of(name, input_shape))
+            # Those that are equal are not drawn.
+            frozen = {key: value for key, value in frozen.items() if torch.equal(value, again[key])}
     checksum = _checksum(frozen) if frozen else None
     return BodyFacts(_feature_dim(name, body, input_shape), _num_trainable(body), checksum)
 
@@ -144,11 +146,6 @@ def _num_trainable(body: nn.Module) -> int:
 
 def _frozen(body: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in body.named_parameters() if not value.requires_grad}
-
-
-def _alike(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Select the tensors that are equal in both mappings."""
-    return {name: value for name, value in first.items() if torch.equal(value, second[name])}
 
 
 def _checksum(values: Mapping[str, Tensor]) -> int:
