@@ -191,10 +191,10 @@ def client_samples(client: int) -> Data:
     return Data(x, y, (torch.arange(count + 2) < count).double())
 
 
-def server_samples(name: str, per_class: int = 3) -> Data:
-    """Draw samples for the server, each class equally often."""
-    x, _ = samples(per_class * CLASSES, "server", name)
-    y = torch.arange(per_class * CLASSES) % CLASSES
+def server_samples(name: str) -> Data:
+    """Draw samples for the server, three of each class."""
+    x, _ = samples(3 * CLASSES, "server", name)
+    y = torch.arange(3 * CLASSES) % CLASSES
     return Data(x, y, torch.ones(len(y), dtype=torch.float64))
 
 
