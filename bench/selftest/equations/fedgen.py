@@ -262,7 +262,8 @@ def one_round(
         observed = observe(
             features, lambda values: torch.eye(values.numel(), dtype=values.dtype).unbind()
         )
-        observations.extend([observed] if observed else [])
+        if observed:
+            observations.append(observed)
 
     visits = {k: run.visit(k) for k in clients}
     with patch.object(run.net, "on_head", note), Draws() as draws:

@@ -151,7 +151,8 @@ class RecordedRun:
             generated.images.append(unwrapped(images))
             gradient = torch.func.grad(lambda x: self.losses.generator(teacher, student, x))
             observed = observe(images, lambda values: [gradient(values)])
-            generated.observations.extend([observed] if observed else [])
+            if observed:
+                generated.observations.append(observed)
 
         with patch.object(self.run.net, "on_normalise", note):
             yield generated
@@ -178,14 +179,12 @@ class RecordedRun:
             with self.observing(params) as later:
                 # Makes images of the same noise again; the step itself is discarded.
                 visit.before_step(samples)
-            expected = adam.step(
-                generated.observations[0].leaves, generated.observations[0].vjps[0]
-            )
-            gaps += [
-                gap(later.observations[0].leaves, expected),
-                gap(generated.images[-1], later.observations[0].output),
-            ]
-            gaps.append(gap(got, self.student_loss(params, samples, generated.images[-1])))
+            before = generated.observations[0]
+            after = later.observations[0]
+            images = generated.images[-1]
+            gaps.append(gap(after.leaves, adam.step(before.leaves, before.vjps[0])))
+            gaps.append(gap(images, after.output))
+            gaps.append(gap(got, self.student_loss(params, samples, images)))
         return max(gaps)
 
     def first_generator(self, client: int) -> tuple[Tensor, ...]:
@@ -231,13 +230,10 @@ def as_in_the_code(run: LabRun, **options: Any) -> Iterator[float]:
                     samples = visit.step(params, samples)
             # The generator's step, on the images that the student has just had.
             if images is not None:
-                yield gap(generated.observations[0].output, images)
-                yield gap(
-                    generated.observations[0].leaves, leaves or generated.observations[0].leaves
-                )
-                leaves = adam.step(
-                    generated.observations[0].leaves, generated.observations[0].vjps[0]
-                )
+                observed = generated.observations[0]
+                yield gap(observed.output, images)
+                yield gap(observed.leaves, leaves or observed.leaves)
+                leaves = adam.step(observed.leaves, observed.vjps[0])
             if not last:
                 with recorded.observing(params) as generated:
                     got = visit.loss(params, samples)
