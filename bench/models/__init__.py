@@ -21,20 +21,6 @@ if TYPE_CHECKING:
 PROJECTION = 256  # MOON, section 4.1: the projection head's output
 
 
-def spelt(name: str) -> str:
-    """Return the model's canonical name, which `Form.name` describes; raises as `parse` does."""
-    return parse(name).name
-
-
-def has_batchnorm(name: str) -> bool:
-    """Return whether a model has BatchNorm layers, in its `+bn` form or as it is.
-
-    Raises as `parse` does.
-    """
-    form = parse(name)
-    return form.batchnorm or form.entry.always_batchnorm
-
-
 def version(name: str, input_shape: tuple[int, ...]) -> int | None:
     """Return a number that changes with a model from outside.
 
@@ -150,12 +136,10 @@ __all__ = [
     "Form",
     "ModelInfo",
     "check_model",
-    "has_batchnorm",
     "info",
     "make",
     "num_features",
     "num_parameters",
     "parse",
-    "spelt",
     "version",
 ]

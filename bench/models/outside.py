@@ -96,9 +96,8 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
 
 def _check_batchnorm(name: str, body: nn.Module) -> None:
     """Raise UsageError if body and entry disagree about BatchNorm layers."""
-    form = parse(name)
     has_batchnorm = _has_batchnorm(body)
-    if has_batchnorm == (form.batchnorm or form.entry.always_batchnorm):
+    if has_batchnorm == parse(name).has_batchnorm:
         return
     layers = "has BatchNorm layers" if has_batchnorm else "has no BatchNorm layer"
     raise KIND.error(

@@ -273,6 +273,11 @@ class Form:
     batchnorm: bool = False
 
     @property
+    def has_batchnorm(self) -> bool:
+        """Whether the model has BatchNorm layers, in its `+bn` form or as it is."""
+        return self.batchnorm or self.entry.always_batchnorm
+
+    @property
     def name(self) -> str:
         """The canonical name: forms of the problem, `+lora8`, then of methods, `+fd64+head+bn`."""
         name = self.base

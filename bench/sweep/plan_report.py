@@ -19,7 +19,7 @@ from bench.errors import UsageError
 from bench.execution import Execution
 from bench.executors.trials import missing_run_specs, trials_of
 from bench.machine import count_gpus, cpu_count
-from bench.models import has_batchnorm, num_parameters
+from bench.models import num_parameters, parse
 from bench.planning.cost_model import (
     Pace,
     Time,
@@ -329,7 +329,7 @@ def _partition_status(part: RunSpec | Search, seeds: Sequence[int], data_dir: st
 
     setting = split_like(part.setting)
     pooled = "pooled" in entry(part.algorithm).needs
-    normed = not pooled and any(map(has_batchnorm, part.setting.models))
+    normed = not pooled and any(parse(model).has_batchnorm for model in part.setting.models)
     drawn = seeds[:CHECKED_SEEDS]
     status = "feasible"
     if len(drawn) < len(seeds):

@@ -403,7 +403,6 @@ def unmet_needs(
         UsageError: a partition cannot be drawn, or no algorithm can run on it.
     """
     from bench.data.splits import split_like
-    from bench.models import has_batchnorm
 
     cases = [(run_spec.algorithm, run_spec.setting, run_spec.seed) for run_spec in run_specs]
     for search in plan.searches:
@@ -428,7 +427,7 @@ def unmet_needs(
                 needs |= dict.fromkeys(owners, f"the server's own samples, and {error}")
                 problems.append(error)
         too_small = smallest[key] < _ENOUGH and "pooled" not in entry(name).needs
-        normed = [model for model in setting.models if has_batchnorm(model)]
+        normed = [model for model in setting.models if parse(model).has_batchnorm]
         if too_small and normed:
             statistics = f"BatchNorm ({normed[0]}), which takes statistics over a batch"
             needs[name] = f"{statistics}, and a client has {smallest[key]} sample"
