@@ -15,15 +15,13 @@ diverge before it is timed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.data.dataset import Dataset, drawn_test_part
+from bench.data.dataset import Dataset, FunctionLoader, drawn_test_part
 from bench.data.registry import DatasetInfo
 from bench.data.splits import Split
 
@@ -35,24 +33,6 @@ if TYPE_CHECKING:
 REACH = 4.0  # of the plane
 COUNT = 1_000  # points of either part
 WORDS = 1_000  # of the vocabulary of made-up texts
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """A `Loader` without files: what a function makes, the same for every seed."""
-
-    function: Callable[[], Dataset]
-
-    def read(self, folder: Path) -> Dataset:
-        """Return what the function makes; `folder` is not used."""
-        return self.function()
-
-    def missing(self, folder: Path) -> list[str]:
-        """Return an empty list, because there are no files."""
-        return []
-
-    def fetch(self, folder: Path, offline: bool) -> None:
-        """Do nothing, because there are no files."""
 
 
 def _digits() -> Dataset:
@@ -88,8 +68,8 @@ def _quadrants(points: NDArray[np.float32]) -> Labels:
     return np.where(upper, above, below).astype(np.int64)
 
 
-DIGITS = Embedded(_digits)
-TOY2D = Embedded(_toy2d)
+DIGITS = FunctionLoader(_digits)
+TOY2D = FunctionLoader(_toy2d)
 
 
 def made_up(

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from bench.data import parquet
-from bench.data.dataset import Dataset, drawn_test_part
+from bench.data.dataset import Dataset, FunctionLoader, drawn_test_part
 from bench.data.file_loaders import place_of_copy, read_copy, stamp_of, write_copy
 from bench.data.outside import KIND, content_version
 from bench.data.registry import DatasetInfo, Normalization
@@ -536,40 +536,26 @@ def find(name: str) -> DatasetInfo:
     return info
 
 
-def loader(name: str) -> OwnLoader:
+def loader(name: str) -> FunctionLoader:
     """Return the loader of a data set by its name, or by what is typed for it, as `find`."""
     info = find(name)
     files, _ = defined[info.name]
-    return OwnLoader(files, info)
+    return FunctionLoader(partial(_unchanged, files, info))
 
 
-@dataclass(frozen=True)
-class OwnLoader:
-    """The `Loader` of a user's own files, which were read already."""
+def _unchanged(files: OwnFiles, known: DatasetInfo) -> Dataset:
+    """Read files, which were read before.
 
-    files: OwnFiles
-    info: DatasetInfo
-
-    def read(self, folder: Path) -> Dataset:
-        """Read the files; `folder` is not used.
-
-        Raises:
-            EnvironmentProblem: they are not here any more, or have another content.
-        """
-        try:
-            info, dataset = self.files.load()
-        except UsageError as error:
-            raise EnvironmentProblem(str(error)) from error
-        if info.name != self.info.name:
-            raise EnvironmentProblem(
-                f"{self.files.typed} has changed: it is {info.name} now, and was {self.info.name}; "
-                "give the command again"
-            )
-        return dataset
-
-    def missing(self, folder: Path) -> list[str]:
-        """Return an empty list, because the files were read."""
-        return []
-
-    def fetch(self, folder: Path, offline: bool) -> None:
-        """Do nothing, because the files were read."""
+    Raises:
+        EnvironmentProblem: they are not here any more, or have another content.
+    """
+    try:
+        info, dataset = files.load()
+    except UsageError as error:
+        raise EnvironmentProblem(str(error)) from error
+    if info.name != known.name:
+        raise EnvironmentProblem(
+            f"{files.typed} has changed: it is {info.name} now, and was {known.name}; "
+            "give the command again"
+        )
+    return dataset
