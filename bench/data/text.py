@@ -39,7 +39,7 @@ VOCABULARY = Original(
     repository=DISTILBERT,
 )
 
-Part = list[tuple[str, int]]  # texts, each with its label from 0
+Rows = list[tuple[str, int]]  # of a part: texts, each with its label from 0
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class TextLoader(FileLoader):
         development: samples of the development part that ends the training part; 0 for none.
     """
 
-    texts: Callable[[Path], Part] = field(kw_only=True)
+    texts: Callable[[Path], Rows] = field(kw_only=True)
     development: int = 0
 
     def parse(self, folder: Path) -> Dataset:
@@ -62,7 +62,7 @@ class TextLoader(FileLoader):
         files_of_parts = self.tables(folder)
         if not files_of_parts:
             files_of_parts = [[file.where(folder)] for file in self.files[1:]]
-        parts: list[Part] = []
+        parts: list[Rows] = []
         for files in files_of_parts:
             with self.reading(files[0], folder):
                 parts.append(self._part(files))
@@ -81,8 +81,8 @@ class TextLoader(FileLoader):
             (ids[train_size:], labels[train_size:]),
         )
 
-    def _part(self, files: list[Path]) -> Part:
-        rows: Part = []
+    def _part(self, files: list[Path]) -> Rows:
+        rows: Rows = []
         if files[0].suffix == ".jsonl":
             for file in files:
                 # Not `splitlines`, which also splits at separators that a text may contain.
@@ -103,14 +103,14 @@ class TextLoader(FileLoader):
         return rows
 
 
-def _news_texts(file: Path) -> Part:
+def _news_texts(file: Path) -> Rows:
     """Read rows of class, title and description; a text is the title, a space, the description."""
     lines = file.read_bytes().decode("utf-8").splitlines(keepends=True)
     rows = csv.reader(lines, strict=True)
     return [(f"{title} {description}", int(label) - 1) for label, title, description in rows]
 
 
-def _sentences(file: Path) -> Part:
+def _sentences(file: Path) -> Rows:
     """Read the whole sentences of parse trees."""
     rows = []
     for tree in filter(None, file.read_bytes().decode("utf-8").split("\n")):

@@ -143,7 +143,7 @@ def rescaled_loss(w: Params, samples: Batch, logits: Callable[[Tensor], Tensor])
     return cross_entropy(logits(forward(w, samples.x).logits), samples.y)
 
 
-def counted(run: LabRun, logits: Any, **options: Any) -> Iterator[float]:
+def rescaled_gaps(run: LabRun, logits: Any, **options: Any) -> Iterator[float]:
     """Compare two clients' losses in rounds 1 and 3.
 
     `logits` makes logits (B, C) that depend on their samples of each class.
@@ -165,7 +165,7 @@ def shared(params: Params) -> Params:
     return {name: params[name] for name in SHAPES}
 
 
-def personal(run: LabRun, **options: Any) -> Iterator[float]:
+def fedbn_gaps(run: LabRun, **options: Any) -> Iterator[float]:
     """Compare FedBN's broadcast and evaluated models and clients' starts.
 
     They are compared before the first round and after each.
@@ -180,10 +180,10 @@ def personal(run: LabRun, **options: Any) -> Iterator[float]:
 def fedbn_check(**options: Any) -> Check:
     """Make a check of two rounds of FedBN."""
     title = "other entries averaged, BatchNorm kept by each client, loss and gradient, 2 rounds"
-    return Check(title, FEDBN, personal, options)
+    return Check(title, FEDBN, fedbn_gaps, options)
 
 
-def alone(run: LabRun) -> Iterator[float]:
+def alone_gaps(run: LabRun) -> Iterator[float]:
     """Compare each client's start with its last model.
 
     The gap is inf if the server sends or evaluates anything.
@@ -196,11 +196,13 @@ def alone(run: LabRun) -> Iterator[float]:
 
 
 ALONE = Check(
-    "each client goes on from its own model, loss and gradient, 2 rounds", "no communication", alone
+    "each client goes on from its own model, loss and gradient, 2 rounds",
+    "no communication",
+    alone_gaps,
 )
 
 
-def from_own_weights(run: LabRun, **options: Any) -> Iterator[float]:
+def own_weights_gaps(run: LabRun, **options: Any) -> Iterator[float]:
     """Compare each client's first start with a network that was drawn for it alone.
 
     The gap is inf if a client shares its network, or none was drawn.
@@ -219,12 +221,12 @@ def from_own_weights(run: LabRun, **options: Any) -> Iterator[float]:
 OWN_WEIGHTS = Check(
     "each client starts from weights of its own, loss and gradient",
     "Tan et al. 2022 (FedProto), code",
-    from_own_weights,
+    own_weights_gaps,
     {"own_weights": True},
 )
 
 
-def latest(run: LabRun, t1_unvisited: str = "skip", **options: Any) -> Iterator[float]:
+def t1_gaps(run: LabRun, t1_unvisited: str = "skip", **options: Any) -> Iterator[float]:
     """Compare T1's evaluated models after each round.
 
     These are the base's mean, and the mean of all clients' latest models.
@@ -243,15 +245,15 @@ def t1_checks(**options: Any) -> tuple[Check, ...]:
     """Make checks of both rules for clients that were never drawn."""
     title = "both evaluated models, 2 rounds, t1_unvisited"
     return (
-        Check(f"{title}=skip", T1, latest, {**options, "t1_unvisited": "skip"}),
-        Check(f"{title}=w0", T1, latest, {**options, "t1_unvisited": "w0"}),
+        Check(f"{title}=skip", T1, t1_gaps, {**options, "t1_unvisited": "skip"}),
+        Check(f"{title}=w0", T1, t1_gaps, {**options, "t1_unvisited": "w0"}),
     )
 
 
 FEDAVG_ROUND_3 = loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, TWO)
-FEDLC_GAPS = partial(counted, logits=fedlc_logits)
-FEDRS_GAPS = partial(counted, logits=fedrs_logits)
-GRADED_GAPS = partial(counted, logits=graded_logits)
+FEDLC_GAPS = partial(rescaled_gaps, logits=fedlc_logits)
+FEDRS_GAPS = partial(rescaled_gaps, logits=fedrs_logits)
+GRADED_GAPS = partial(rescaled_gaps, logits=graded_logits)
 GRADED = {"missing_scale": 0.3, "scaling": "graded"}
 
 CHECKS: dict[str, tuple[Check, ...]] = {
