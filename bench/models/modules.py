@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from algorithms.base import Outputs
@@ -213,6 +214,28 @@ def VGG9(channels: int, batchnorm: bool) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(512, 512), nn.ReLU(), nn.Dropout(0.1))
 
 
+class MaxPool2(nn.MaxPool2d):
+    """Maxima of 2x2 squares; a last odd row or column is left out, as in `nn.MaxPool2d(2)`.
+
+    `nn.MaxPool2d` finds where each maximum is, which only gradients need. Without them, pairs are
+    compared on a CPU, which gives the same values in a fraction of the time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Map (..., H, W) to (..., H // 2, W // 2)."""
+        if torch.is_grad_enabled() or input.device.type != "cpu":
+            pooled: Tensor = super().forward(input)
+            return pooled
+        height, width = input.shape[-2:]
+        even = input[..., : height - height % 2, : width - width % 2]
+        upper = torch.maximum(even[..., 0::2, 0::2], even[..., 0::2, 1::2])
+        lower = torch.maximum(even[..., 1::2, 0::2], even[..., 1::2, 1::2])
+        return torch.maximum(upper, lower)
+
+
 def _pooled_relu() -> list[nn.Module]:
     """Return ReLU and MaxPool2, in the cheaper order."""
-    return [nn.MaxPool2d(2), nn.ReLU()]
+    return [MaxPool2(), nn.ReLU()]

@@ -15,6 +15,7 @@ from bench.data.command import main as data_command
 from bench.engine.network import Network, initial_params, make_module
 from bench.errors import EnvironmentProblem, UsageError
 from bench.models import distilbert, weights
+from bench.models.modules import MaxPool2
 
 # Parameters as printed or counted from the authors' code.
 SIZES = {
@@ -294,3 +295,17 @@ def test_a_rows_versions_name_the_weights(small_base: Path) -> None:
     assert set(first) == {"distilbert-base-uncased"}
     assert len(first["distilbert-base-uncased"]) == 16
     assert weights.versions("distilbert_tiny") == {}
+
+
+@pytest.mark.parametrize("sides", [(2, 2), (4, 6), (5, 4), (7, 7)])
+def test_pooling_without_gradients_gives_the_same_maxima(sides: tuple[int, int]) -> None:
+    images = torch.randn(3, 2, *sides)
+    images[1] = images[1].round()  # equal values in one square
+    images[2, 0, 0, 0] = torch.nan
+    images[2, 1] = -torch.inf
+    for given in (images, images.to(memory_format=torch.channels_last), images[0]):
+        expected = nn.MaxPool2d(2)(given)
+        with torch.no_grad():
+            without = MaxPool2()(given)
+        torch.testing.assert_close(MaxPool2()(given), expected, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(without, expected, rtol=0, atol=0, equal_nan=True)
