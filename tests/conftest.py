@@ -105,7 +105,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def make(name: str, **hyperparameters: Any) -> Algorithm:
-    """A registered algorithm, whose server's work is cut short unless the hyper-parameters set it."""
+    """A registered algorithm, with its server's work cut short unless hyper-parameters set it."""
     return build(name, **{**toy.SHORT.get(name, {}), **hyperparameters})
 
 
