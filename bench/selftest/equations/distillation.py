@@ -114,10 +114,10 @@ def fedntd_loss(
 
 
 def label_means(passes: list[Pass], of_logits: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return a client's table (C, C): by label, the mean of a function of its logits.
+    """Return a client's table (C, C): by label, the mean over its passes of a function of logits.
 
-    They are those of the local models in evaluation mode, on the passes' samples without padding. A
-    row is NaN if no sample has the label.
+    Local models run in evaluation mode, and padding is left out. A row is NaN if no sample has the
+    label.
     """
     outputs = []
     labels = []
@@ -128,6 +128,11 @@ def label_means(passes: list[Pass], of_logits: Callable[[Tensor], Tensor]) -> Te
     values = torch.cat(outputs)
     y = torch.cat(labels)
     return torch.stack([values[y == label].mean(0) for label in range(CLASSES)])
+
+
+def teaching(tables: Mapping[int, Tensor], client: int, exclude_self: bool) -> dict[int, Tensor]:
+    """Return the tables that a client learns from: all, or those of the other clients."""
+    return {k: table for k, table in tables.items() if k != client or not exclude_self}
 
 
 def mean_row(tables: Mapping[int, Tensor], label: int) -> Tensor | None:
@@ -171,9 +176,7 @@ def table_gaps(
         received = weighted(run.round(clients, passes), SIZES)
     tables = {k: label_means(passes, lambda z: z) for k, passes in counted.items()}
     for client in SIZES:
-        teachers = dict(tables)
-        if fd_exclude_self:
-            teachers.pop(client, None)
+        teachers = teaching(tables, client, fd_exclude_self)
         loss = partial(
             table_loss, tables=teachers, weight=distillation_weight, temperature=temperature
         )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.checks import ONE_CLIENT, ROUNDING, Check, Limit
-from bench.selftest.equations.distillation import label_means, mean_row
+from bench.selftest.equations.distillation import label_means, mean_row, teaching
 from bench.selftest.equations.formulas import kl, log_softmax, masked, softmax, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, TWO, forward
 from bench.selftest.equations.lab_run import LabRun, Loss, ce, every_local_gap, holds, local_gap
@@ -96,9 +96,7 @@ def fd_gaps(
             tables |= {k: label_means(passes[k], softmax) for k in clients}
         yield personal_rows(run)
         for k in SIZES:
-            teachers = dict(tables)
-            if fd_exclude_self:
-                teachers.pop(k, None)
+            teachers = teaching(tables, k, fd_exclude_self)
             loss = partial(fd_loss, tables=teachers, gamma=distillation_weight)
             yield local_gap(run, k, run.last[k], loss)
 
