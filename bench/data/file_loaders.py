@@ -225,24 +225,19 @@ class FileLoader(PreparedLoader):
             others.append(f"the tables {place} of {self.repository} on the Hugging Face hub")
         return others
 
+    def originals(self, folder: Path) -> list[Original]:
+        """List the published files that are read: those that no substitutes replace."""
+        replaced = bool(self.substitutes(folder))
+        return [file for file in self.files if file.repository or not replaced]
+
     def present(self, folder: Path) -> list[Path]:
-        """List the files that are present; substitutes replace the data set's own files."""
-        substitutes = self.substitutes(folder)
-        files = [file for file in self.files if file.repository or not substitutes]
-        places = [file.find(folder) for file in files]
-        return [*filter(None, places), *substitutes]
+        """List the files that are present, published ones and substitutes."""
+        places = [file.find(folder) for file in self.originals(folder)]
+        return [*filter(None, places), *self.substitutes(folder)]
 
     def missing(self, folder: Path) -> list[str]:
-        """List the files that are missing, unless substitutes replace them."""
-        absent = [file for file in self.files if not file.find(folder)]
-        if absent and self.substitutes(folder):
-            absent = [file for file in absent if file.repository]  # which nothing replaces
-        return [file.path for file in absent]
-
-    def originals(self, folder: Path) -> list[Original]:
-        """List the files that are compared with their checksums."""
-        present = self.present(folder)
-        return [file for file in self.files if file.find(folder) in present]
+        """List the published files that are missing and that no substitutes replace."""
+        return [file.path for file in self.originals(folder) if not file.find(folder)]
 
     def identity(self) -> list[str]:
         """List the files' checksums."""
