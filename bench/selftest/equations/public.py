@@ -70,15 +70,22 @@ def exchange_gaps(
     run: LabRun,
     lesson: Lesson,
     targets_of: Callable[[list[Tensor]], Tensor],
-    sizes: tuple[int, int, int],
+    wanted: int,
+    size: int,
+    epochs: int,
     server: bool = False,
 ) -> Iterator[float]:
     """Compare the targets, each client's start, loss and gradient before and after two rounds.
 
-    `targets_of` makes them of the clients' logits; `sizes` are the public samples of a round, those
-    of a step, and the epochs; `server` is whether the server's model learns them, too.
+    Args:
+        run: the run, before its first round.
+        lesson: how models learn the targets.
+        targets_of: makes them of the clients' logits.
+        wanted: public samples of a round.
+        size: public samples of a step.
+        epochs: passes over the public samples.
+        server: whether the server's model learns them, too.
     """
-    wanted, size, epochs = sizes
     public = run.fed.public.x
     own = run.initial
     yield local_gap(run, 0, run.initial, ce)
@@ -122,7 +129,7 @@ def fedmd_gaps(
 
     lesson = Lesson(loss, lambda: Adam(digest_lr))
     yield personal_rows(run)
-    yield from exchange_gaps(run, lesson, mean, (public_samples, digest_batch_size, digest_epochs))
+    yield from exchange_gaps(run, lesson, mean, public_samples, digest_batch_size, digest_epochs)
 
 
 def dsfl_gaps(
@@ -144,8 +151,9 @@ def dsfl_gaps(
         return softmax(mean, era_temperature) if aggregation == "era" else mean
 
     lesson = Lesson(loss, lambda: Sgd(digest_lr))
-    sizes = (public_samples, digest_batch_size, digest_epochs)
-    yield from exchange_gaps(run, lesson, targets, sizes, server=True)
+    yield from exchange_gaps(
+        run, lesson, targets, public_samples, digest_batch_size, digest_epochs, server=True
+    )
 
 
 ALL_SAMPLES = {"public_samples": 100, "digest_batch_size": 12}
