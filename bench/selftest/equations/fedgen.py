@@ -92,9 +92,11 @@ def fit_labels(
 ) -> tuple[Tensor, float]:
     """Infer the labels (B,) y~ that fit a client's step best.
 
-    Returns them, and the gap of its loss and gradient with them. The two terms are mean
-    CE(head(g(y~)), y~), as printed, on the block `hard` of features, and only in the code mean KL(
-    softmax(head(g(y))) || p(x) ) on the block `soft`, generated for the batch's own labels.
+    Returns them, and the gap of the step's loss and gradient with them. There are two terms:
+
+    - as printed, on the block `hard` of features: mean CE(head(g(y~)), y~)
+    - only in the code, on the block `soft`, generated for the batch's own labels y:
+      mean KL( softmax(head(g(y))) || p(x) )
     """
 
     def rest(w: Params) -> Tensor:
@@ -186,11 +188,9 @@ def soft_features_follow_the_batch(run: LabRun, **options: Any) -> Iterator[floa
 
 @dataclass(frozen=True)
 class Step:
-    """One observed generator step.
+    """One observed generator step."""
 
-    It has features, the generator's values, and each feature entry's gradient by these.
-    """
-
+    # Features, the generator's values, and each feature entry's gradient by these.
     observed: Observation
     noise: Tensor  # (b, noise_dim) eps
     lr: float
@@ -214,9 +214,9 @@ class Step:
     def _ensemble_term(self, g: Tensor, labels: Tensor) -> Tensor:
         """Return the ensemble's term for labels y_b of the b samples.
 
-        printed: mean_b NLL( sum_k n_k/n head_k(g_b), y_b ); intended: sum_k mean_b a_{k,y_b}
-            NLL(head_k(g_b), y_b);
-        broadcast: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b').
+        - printed: mean_b NLL( sum_k n_k/n head_k(g_b), y_b )
+        - intended: sum_k mean_b a_{k,y_b} NLL(head_k(g_b), y_b)
+        - broadcast: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b')
         """
         rows = torch.arange(BATCH)
         logits = {k: head(w, g) for k, w in self.heads.items()}
