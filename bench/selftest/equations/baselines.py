@@ -24,6 +24,7 @@ from bench.selftest.equations.lab_run import (
     fedavg_loss,
     local_gap,
     loss_and_grad_of,
+    mean_of,
 )
 from bench.selftest.toy import gap
 
@@ -61,9 +62,7 @@ def scaffold(run: LabRun, server_lr: float) -> Iterator[float]:
     c_k = {k: zero(w) for k in SIZES}
     samples = batch("compared")
     params = model(run.net, "compared")
-    g = loss_and_grad_of(
-        lambda w: masked(ce(w, samples), samples.weight), params, run.net.trainable
-    ).grad
+    g = loss_and_grad_of(partial(mean_of, ce, samples), params, run.net.trainable).grad
     for clients in THREE:
         for k in SIZES:
             grad = run.visit(k, STEPS[k]).step_loss(params, samples).grad
@@ -105,7 +104,7 @@ def fednova(run: LabRun) -> Iterator[float]:
 
 def dyn_loss(w: Params, samples: Batch, received: Params, h: Params, alpha: float) -> Tensor:
     """Return F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2."""
-    risk = masked(ce(w, samples), samples.weight)
+    risk = mean_of(ce, samples, w)
     moved = minus(w, received)
     return risk - inner(h, w) + alpha / 2 * inner(moved, moved)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -304,6 +305,12 @@ def fedavg_loss(w: Params, samples: Batch, history: FedAvgRecord, **options: Any
     return ce(w, samples)
 
 
+def mean_of(loss: Loss, samples: Batch, w: Params) -> Tensor:
+    """Return a model's loss on a batch: the mean over its samples, unless it is a scalar."""
+    value = loss(w, samples)
+    return value if value.dim() == 0 else masked(value, samples.weight)
+
+
 def holds(statement: bool) -> float:
     """Return the gap of a statement: 0 if it is true, or inf."""
     return 0.0 if statement else math.inf
@@ -326,12 +333,7 @@ def local_gap(run: LabRun, client: int, start: Params, loss: Loss) -> float:
     samples = batch("compared")
     params = model(run.net, "compared")
     start_gap = gap(visit.local["params"], start)
-
-    def objective(w: Params) -> Tensor:
-        value = loss(w, samples)
-        return value if value.dim() == 0 else masked(value, samples.weight)
-
-    printed = loss_and_grad_of(objective, params, run.net.trainable)
+    printed = loss_and_grad_of(partial(mean_of, loss, samples), params, run.net.trainable)
     return max(start_gap, gap(visit.step_loss(params, samples), printed))
 
 

@@ -14,9 +14,17 @@ from torch import Tensor
 from algorithms.base import Batch, Params
 from bench.selftest.equations.checks import ONE_CLIENT, ROUNDING, Check, Limit
 from bench.selftest.equations.distillation import label_means, mean_row, teaching
-from bench.selftest.equations.formulas import kl, log_softmax, masked, softmax, sum_of, weighted
+from bench.selftest.equations.formulas import kl, log_softmax, softmax, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, TWO, forward
-from bench.selftest.equations.lab_run import LabRun, Loss, ce, every_local_gap, holds, local_gap
+from bench.selftest.equations.lab_run import (
+    LabRun,
+    Loss,
+    ce,
+    every_local_gap,
+    holds,
+    local_gap,
+    mean_of,
+)
 from bench.selftest.equations.optimizers import Sgd, stepped
 from bench.selftest.toy import gap
 
@@ -39,11 +47,6 @@ def fitted(run: LabRun, w: Params, steps: Iterable[tuple[Loss, Batch]]) -> Param
     for loss, samples in steps:
         w = stepped(run.net, sgd, w, partial(mean_of, loss, samples), samples.x)
     return w
-
-
-def mean_of(loss: Loss, samples: Batch, w: Params) -> Tensor:
-    """Return the mean of a model's losses over a batch."""
-    return masked(loss(w, samples), samples.weight)
 
 
 def ditto_loss(
