@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.data.dealing import Wanted
+from bench.data.dealing import LARGEST_BATCH, Wanted, batches, tries
 from bench.data.dirichlet import (
     ENOUGH_SEEN,
     Pool,
@@ -99,3 +99,11 @@ def test_draws_are_given_up_after_enough() -> None:
     assert not _hopeless(0.1, ENOUGH_SEEN, 6, 1_000)  # -6.9
     assert not _hopeless(1.0, ENOUGH_SEEN, 10, 1)
     assert _hopeless(0.0, ENOUGH_SEEN, 3, 1_000)  # taken as 1 in 1,000: -13.8
+
+
+def test_batches_of_tries_grow_to_what_memory_allows() -> None:
+    numbers = LARGEST_BATCH // 3  # of one try
+    sizes = list(batches(numbers, most=40))
+    assert sum(sizes) == tries(numbers, 40) == 40
+    assert sizes[0] == 1
+    assert max(sizes) == 3

@@ -422,6 +422,16 @@ def test_a_tool_has_the_curves_the_configuration_and_the_end(
         assert float(known["alpha"]) == row.alpha
 
 
+@pytest.mark.parametrize(
+    ("status", "code"), [("finished", 0), ("stopped", 0), ("failed", 1), ("interrupted", 1)]
+)
+def test_exit_code_of_a_run_in_wandb(status: str, code: int) -> None:
+    run = Mock(summary={})
+    logs.Wandb.end(Mock(), run, status)
+    assert run.summary == {"status": status}
+    run.finish.assert_called_once_with(exit_code=code)
+
+
 def test_a_tool_has_a_killed_run_anew(tool: str, tmp_path: Path) -> None:
     long = (*LONG, "inline", "--offline", "--out", str(tmp_path), "--log", tool)
     process = start(*long)

@@ -46,7 +46,9 @@ def test_a_token_that_is_there_becomes_private(home: Path) -> None:
     assert (mode(token), token.read_text()) == (0o600, "secret")
 
 
-def test_a_home_that_cannot_be_written(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_cannot_be_written(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Then Ray would not start: it writes its token there."""
     (home / "file").touch()
     monkeypatch.setenv("HOME", str(home / "file"))
@@ -54,6 +56,7 @@ def test_a_home_that_cannot_be_written(home: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("RAY_AUTH_TOKEN")  # what is set there goes after the test
     ray_cluster.protect_token()
     assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+    assert "Ray's token is in RAY_AUTH_TOKEN" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"])

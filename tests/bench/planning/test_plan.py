@@ -60,6 +60,20 @@ def test_a_given_value_or_a_budget_goes_over_what_a_paper_tuned() -> None:
     assert drawn.tuned == ("lr",)
 
 
+def test_an_empty_space_names_the_relation_and_what_it_relates() -> None:
+    values = {
+        "fedcad.beta": ("0.9",),
+        "fedcad.gamma": ("0.1", "0.2"),
+        "fedcad.temperature": ("2", "3"),
+    }
+    options = SweepOptions(("fedcad",), dataset="cifar10", values=values)
+    with pytest.raises(UsageError) as refused:
+        make_plan(options)
+    assert str(refused.value) == (
+        "fedcad: no combination keeps beta <= gamma; got beta in {0.9}, gamma in {0.1, 0.2}"
+    )
+
+
 def test_what_a_paper_tuned_is_not_selected_on_the_test_set() -> None:
     values = {"validation_fraction": ("0",)}
     with pytest.raises(UsageError, match=r"fedavg .* lr$"):
