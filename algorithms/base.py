@@ -22,8 +22,10 @@ Four rules make backends interchangeable:
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -70,13 +72,11 @@ class Data:
         x: (N, ...) inputs as the network takes them, or a function that makes them, called on first
             access.
         y: (N,) int64 labels.
-        weight: (N,), 1 for a sample, 0 for padding.
     """
 
-    def __init__(self, x: Tensor | Callable[[], Tensor], y: Tensor, weight: Tensor) -> None:
+    def __init__(self, x: Tensor | Callable[[], Tensor], y: Tensor) -> None:
         self._x = x
         self.y = y
-        self.weight = weight
 
     @property
     def x(self) -> Tensor:
@@ -311,7 +311,6 @@ class Fed(Protocol):
         """Train on the server: apply `step(net, state, one, given)` to each `one` of `inputs`.
 
         Returns the last state.
-
 
         If clients are stacked on a GPU, the step is captured once and replayed, in later rounds
         too. So, like the pure hooks, it must not draw random numbers or branch on data, and values
@@ -581,114 +580,40 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Plugin(Algorithm):
-    """An algorithm around another, which forwards every hook to `base`.
+    """An algorithm around another, which forwards every hook, and `FACTS_OF_BASE`, to `base`.
 
     Override the one or two hooks that change.
     """
 
     base: Algorithm = field(default_factory=Algorithm)
 
-    @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """The needs of the base, and the needs that the plug-in adds."""
-        return self.base.needs
 
-    @property
-    def uploads_model(self) -> bool:  # type: ignore[override]
-        """The value of the base."""
-        return self.base.uploads_model
+FACTS_OF_BASE = (
+    "needs",
+    "uploads_model",
+    "keeps_model",
+    "by_model",
+    "rows",
+    "predicted",
+    "terms",
+    "tracked",
+)
 
-    @property
-    def keeps_model(self) -> bool:  # type: ignore[override]
-        """The value of the base."""
-        return self.base.keeps_model
 
-    @property
-    def by_model(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The entries of the base, and the entries that the plug-in adds."""
-        return self.base.by_model
+def _forwarded(name: str) -> Any:
+    """Make a plug-in's hook of this name."""
 
-    @property
-    def rows(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The rows of the base, and the rows that the plug-in adds."""
-        return self.base.rows
+    def hook(plugin: Plugin, *arguments: Any, **named: Any) -> Any:
+        return getattr(plugin.base, name)(*arguments, **named)
 
-    @property
-    def predicted(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The value of the base."""
-        return self.base.predicted
+    return hook
 
-    @property
-    def terms(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The terms of the base, and the terms that the plug-in adds."""
-        return self.base.terms
 
-    @property
-    def tracked(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The value of the base."""
-        return self.base.tracked
-
-    def init_server(self, fed: Fed, params: Params) -> Server:
-        """Forward to the base."""
-        return self.base.init_server(fed, params)
-
-    def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Forward to the base."""
-        return self.base.broadcast(fed, server)
-
-    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Forward to the base."""
-        return self.base.server_step(fed, server, uploads, cohort)
-
-    def evaluated(self, server: Server) -> dict[str, Params]:
-        """Forward to the base."""
-        return self.base.evaluated(server)
-
-    def predict(self, net: Net, params: Params, x: Tensor, server: Server) -> Tensor:
-        """Forward to the base."""
-        return self.base.predict(net, params, x, server)
-
-    def init_client(self, fed: Fed, params: Params) -> Memory:
-        """Forward to the base."""
-        return self.base.init_client(fed, params)
-
-    def start(
-        self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
-    ) -> Local:
-        """Forward to the base."""
-        return self.base.start(fed, message, memory, generator)
-
-    def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
-        """Forward to the base."""
-        return self.base.noise(fed, generator, batch_size)
-
-    def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
-        """Forward to the base."""
-        return self.base.teachers(message, memory)
-
-    def before_step(
-        self, net: Net, local: Local, batch: Batch, message: Message, plan: LocalPlan
-    ) -> Local:
-        """Forward to the base."""
-        return self.base.before_step(net, local, batch, message, plan)
-
-    def local_loss(
-        self,
-        net: Net,
-        local: Local,
-        batch: Batch,
-        message: Message,
-        memory: Memory,
-        plan: LocalPlan,
-    ) -> Tensor:
-        """Forward to the base."""
-        return self.base.local_loss(net, local, batch, message, memory, plan)
-
-    def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
-    ) -> tuple[Upload, Memory]:
-        """Forward to the base."""
-        return self.base.upload(net, local, data, message, memory, plan)
+for _name, _member in vars(Algorithm).items():
+    if inspect.isfunction(_member) and not _name.startswith("_"):
+        setattr(Plugin, _name, _forwarded(_name))
+for _name in FACTS_OF_BASE:
+    setattr(Plugin, _name, property(attrgetter(f"base.{_name}")))
 
 
 def layers(algorithm: Algorithm) -> Iterator[Algorithm]:

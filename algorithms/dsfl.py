@@ -78,7 +78,6 @@ class DSFL(Algorithm):
         down="S C + 2 S + 1",
         up="S C",
         keeps="its model, P",
-        rows={"": "dsfl", "_server": "dsfl_server"},
     )
     needs = frozenset({"public"})
     rows = ("", "_server")

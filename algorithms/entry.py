@@ -37,7 +37,8 @@ class About:
         needs: keys of `algorithms.base.NEEDS`, in addition to the needs of the class.
         where: relations between hyper-parameters that every configuration keeps, such as `beta <=
             gamma`.
-        rows: suffix of each result row that one run yields -> registry name of that row.
+        rows: suffix of each result row that one run yields -> registry name of that row; by
+            default the algorithm's name and the suffix.
         reference: whether its row is only for comparison: shown, but not ranked.
     """
 

@@ -74,6 +74,5 @@ class FedBN(Algorithm):
     ) -> tuple[Upload, Memory]:
         """Return the shared part, and the BatchNorm layers for the client to keep."""
         w = local["params"]
-        return {"params": {name: w[name] for name in shared_names(net)}}, {
-            name: w[name] for name in memory
-        }
+        shared = {name: w[name] for name in shared_names(net)}
+        return {"params": shared}, {name: w[name] for name in memory}

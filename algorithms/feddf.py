@@ -30,7 +30,7 @@ from algorithms.base import (
 from algorithms.entry import About
 from algorithms.forward import logits_of
 from algorithms.losses import kl
-from algorithms.students import student_gradient
+from algorithms.students import endless_batches, student_gradient
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ class FedDF(Algorithm):
             x = fed.public.x
             samples = {"x": x, "teacher": _ensemble(fed, uploads["params"], x)}
             for name, mean in fused.items():
-                batches = self._batches(fed.stream("feddf", server.round), len(x))
+                generator = fed.stream("feddf", server.round)
+                batches = endless_batches(generator, len(x), self.server_batch_size)
                 fused[name] = self._distil(fed, fed.nets[name], mean, batches, samples)
         if _have_one_model(fed):
             (params,) = fused.values()
@@ -146,16 +147,6 @@ class FedDF(Algorithm):
         student, trained, grads = student_gradient(net, state["params"], x, losses)
         params, adam = adam_step(trained, grads, state["adam"], self.server_lr)
         return {"params": student | params, "adam": adam}
-
-    def _batches(self, generator: torch.Generator, count: int) -> Iterator[Tensor]:
-        """Yield the positions of each step's samples.
-
-        The order is fresh each epoch, without its short last batch.
-        """
-        size = min(self.server_batch_size, count)
-        while True:
-            order = torch.randperm(count, generator=generator)
-            yield from torch.split(order[: count - count % size], size)
 
 
 def _have_one_model(fed: Fed) -> bool:

@@ -78,9 +78,8 @@ class FedDyn(Algorithm):
         """Return the cross entropy plus the dynamic regulariser."""
         w = local["params"]
         names = net.trainable
-        term = self.alpha_dyn / 2 * squared_distance(w, message["params"], names) - inner_product(
-            memory, w, names
-        )
+        distance = squared_distance(w, message["params"], names)
+        term = self.alpha_dyn / 2 * distance - inner_product(memory, w, names)
         return cross_entropy(net(w, batch.x).logits, batch.y) + term
 
     def upload(

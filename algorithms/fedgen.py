@@ -36,6 +36,7 @@ from algorithms.generators import (
     train_features,
 )
 from algorithms.losses import cross_entropy, kl, one_hot
+from algorithms.params import head_names
 
 FLOOR = 1e-4  # lowest value of the annealed weights, in the authors' code
 
@@ -143,13 +144,17 @@ class FedGen(Algorithm):
 
         The weights are 0 before the generator is used.
         """
-        active = server.round > 0 or self.objective == "printed"
+        hard = 0.0
+        soft = 0.0
+        if server.round > 0 or self.objective == "printed":
+            hard = _annealed(self.hard_weight, self.annealing, server.round)
+            soft = _annealed(self.soft_weight, self.annealing, server.round)
         return {
             "params": server.params,
             "theta": server.extra["fedgen_theta"],
             "prior": server.extra["fedgen_prior"],
-            "hard": active * _annealed(self.hard_weight, self.annealing, server.round),
-            "soft": active * _annealed(self.soft_weight, self.annealing, server.round),
+            "hard": hard,
+            "soft": soft,
         }
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
@@ -189,8 +194,7 @@ class FedGen(Algorithm):
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the model and the client's number of samples of each class (C,)."""
-        labels = one_hot(data.y, net.num_classes).to(data.weight.dtype)
-        counts = (labels * data.weight[:, None]).sum(0)
+        counts = one_hot(data.y, net.num_classes).sum(0).to(message["prior"].dtype)
         return {"params": local["params"], "label_counts": counts}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
@@ -205,17 +209,12 @@ class FedGen(Algorithm):
         shares = counts / total.clamp(min=1)
         sizes = cohort.num_examples.to(total) / cohort.num_examples.sum()
         lr = self.generator_lr * self.generator_lr_decay**server.round
-        heads = {
-            name: value for name, value in uploads["params"].items() if name.startswith("head.")
-        }
-        trained = fed.repeat(
-            self._generator_step,
-            {"theta": server.extra["fedgen_theta"], "adam": server.extra["fedgen_adam"]},
-            self._draw_inputs(
-                fed.stream("fedgen", server.round), fed.batch_size, like=server_prior
-            ),
-            {"heads": heads, "shares": shares, "sizes": sizes, "asked": server_prior, "lr": lr},
-        )
+        heads = {name: uploads["params"][name] for name in head_names(fed.net)}
+        state = {"theta": server.extra["fedgen_theta"], "adam": server.extra["fedgen_adam"]}
+        generator = fed.stream("fedgen", server.round)
+        inputs = self._draw_inputs(generator, fed.batch_size, like=server_prior)
+        given = {"heads": heads, "shares": shares, "sizes": sizes, "asked": server_prior, "lr": lr}
+        trained = fed.repeat(self._generator_step, state, inputs, given)
         params = cohort.mean(uploads["params"])
         return server.next(
             params, fedgen_theta=trained["theta"], fedgen_adam=trained["adam"], fedgen_prior=prior

@@ -80,9 +80,8 @@ class FedGKD(Algorithm):
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with a buffer that is empty or holds w_0."""
-        return Server(
-            params, extra={"fedgkd_history": (params,) if self.buffer_start == "w0" else ()}
-        )
+        history = (params,) if self.buffer_start == "w0" else ()
+        return Server(params, extra={"fedgkd_history": history})
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """Return the model and its teacher.
@@ -95,9 +94,8 @@ class FedGKD(Algorithm):
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Return FedAvg's mean, and append it to the buffer."""
         params = cohort.mean(uploads["params"])
-        return server.next(
-            params, fedgkd_history=(*server.extra["fedgkd_history"], params)[-self.buffer :]
-        )
+        history = (*server.extra["fedgkd_history"], params)
+        return server.next(params, fedgkd_history=history[-self.buffer :])
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
         """Return the buffer's mean."""
@@ -115,9 +113,10 @@ class FedGKD(Algorithm):
         """Return Eq. 4; if the buffer starts empty, round 1 has the cross entropy alone."""
         student = net(local["params"], batch.x).logits
         teacher = batch.teacher["global"].logits
-        term = (
-            kl(teacher, student) if self.distance == "kl" else (student - teacher).square().mean(-1)
-        )
+        if self.distance == "kl":
+            term = kl(teacher, student)
+        else:
+            term = (student - teacher).square().mean(-1)
         batch.report(distillation=term)
         active = True if self.buffer_start == "w0" else plan.round > 1
         return cross_entropy(student, batch.y) + active * self.gamma / 2 * term
@@ -186,10 +185,8 @@ class FedGKDVote(Algorithm):
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with no voter, or with w_0."""
-        return Server(
-            params,
-            extra={"fedgkd_voters": (_voter(fed, params),) if self.buffer_start == "w0" else ()},
-        )
+        voters = (_voter(fed, params),) if self.buffer_start == "w0" else ()
+        return Server(params, extra={"fedgkd_voters": voters})
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """Return the model, and the last M models with their validation losses.

@@ -33,7 +33,7 @@ from algorithms.base import (
 from algorithms.entry import About
 from algorithms.generators import generated_images, image_generator
 from algorithms.losses import cross_entropy, kl
-from algorithms.model_cache import ModelCache
+from algorithms.model_cache import first_models, with_models
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class FedKF(Algorithm):
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with every client's model, ACA and OCA at w_0."""
-        cache = ModelCache.of(params, fed.num_clients, self.t1_unvisited)
-        return Server(params, extra=_server_extra(cache, params))
+        cache = first_models("fedkf", params, fed.num_clients, self.t1_unvisited)
+        return Server(params, extra=cache)
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """Return ACA and teacher (Algorithm 1, s4)."""
@@ -121,10 +121,9 @@ class FedKF(Algorithm):
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Return ACA and OCA (Algorithm 1, s5-s7)."""
-        cache = ModelCache(server.extra["fedkf_models"], server.extra["fedkf_counted"])
-        cache = cache.updated(uploads["params"], cohort.ids)
-        overall = cache.mean(cohort, like=server.params)
-        return server.next(cohort.mean(uploads["params"]), **_server_extra(cache, overall))
+        models = uploads["params"]
+        cache = with_models("fedkf", server.extra, models, cohort)
+        return server.next(cohort.mean(models), **cache)
 
     def evaluated(self, server: Server) -> dict[str, Params]:
         """Return the OCA."""
@@ -245,10 +244,6 @@ class FedKF(Algorithm):
             activation = activation / features.shape[-1]
         confidence = cross_entropy(logits, logits.argmax(-1)).mean()
         return information + self.lambda_1 * confidence + self.lambda_2 * activation
-
-
-def _server_extra(cache: ModelCache, overall: Params) -> dict[str, Any]:
-    return {"fedkf_models": cache.models, "fedkf_counted": cache.counted, "fedkf_overall": overall}
 
 
 def _choose(condition: Tensor, new: Any, old: Any) -> Any:

@@ -52,10 +52,8 @@ class FedNova(Algorithm):
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the model and a_k."""
-        return {
-            "params": local["params"],
-            "normaliser": gradient_weight(plan.num_steps, plan.momentum),
-        }, memory
+        normaliser = gradient_weight(plan.num_steps, plan.momentum)
+        return {"params": local["params"], "normaliser": normaliser}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Return the normalised mean."""

@@ -100,13 +100,12 @@ class FedAdam(Algorithm):
         mean = {}
         square = {}
         for name in fed.net.trainable:
-            delta = params[name] - server.params[name]
-            mean[name] = self.beta1 * server.extra["fedadam_mean"][name] + (1 - self.beta1) * delta
-            square[name] = (
-                self.beta2 * server.extra["fedadam_square"][name]
-                + (1 - self.beta2) * delta.square()
-            )
-            params[name] = server.params[name] + self.server_lr * mean[name] / (
-                square[name].sqrt() + self.tau
-            )
+            old = server.params[name]
+            old_mean = server.extra["fedadam_mean"][name]
+            old_square = server.extra["fedadam_square"][name]
+            delta = params[name] - old
+            mean[name] = self.beta1 * old_mean + (1 - self.beta1) * delta
+            square[name] = self.beta2 * old_square + (1 - self.beta2) * delta.square()
+            root = square[name].sqrt() + self.tau
+            params[name] = old + self.server_lr * mean[name] / root
         return server.next(params, fedadam_mean=mean, fedadam_square=square)

@@ -89,7 +89,6 @@ class FedProto(Algorithm):
         down="C D + C",
         up="C D + C",
         keeps="its model, P",
-        rows={"": "fedproto", "_proto": "fedproto_proto"},
     )
     needs = frozenset({"common_features"})
     uploads_model = False

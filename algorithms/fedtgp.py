@@ -5,7 +5,6 @@ Zhang, Liu, Hua, Cao, AAAI 2024. https://arxiv.org/abs/2401.03230
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +79,6 @@ class FedTGP(Algorithm):
         down="C D + C",
         up="C D + C",
         keeps="its model, P",
-        rows={"": "fedtgp", "_proto": "fedtgp_proto"},
     )
     needs = frozenset({"common_features"})
     uploads_model = False
@@ -183,17 +181,15 @@ class FedTGP(Algorithm):
         """Return the places (steps, B) of each step's prototypes, and 0 as weight of a filling."""
         size = self.server_batch_size
         filling = -len(places) % size
-        orders = list(self._orders(generator, len(places)))
-        positions = torch.stack([F.pad(order, (0, filling)) for order in orders])
+        orders = []
+        for _ in range(self.server_epochs):
+            orders.append(torch.randperm(len(places), generator=generator))
+        positions = F.pad(torch.stack(orders), (0, filling))
         weight = F.pad(torch.ones(len(orders), len(places)), (0, filling))
         return {
             "places": places[positions.to(places.device)].view(-1, size),
             "weight": weight.view(-1, size),
         }
-
-    def _orders(self, generator: torch.Generator, count: int) -> Iterator[Tensor]:
-        for _ in range(self.server_epochs):
-            yield torch.randperm(count, generator=generator)
 
     def _train(self, net: Net, tgp: Params, batch: Any, given: Any) -> Params:
         """Take one step of SGD of the prototypes' network."""

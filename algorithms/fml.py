@@ -63,7 +63,6 @@ class FML(Algorithm):
         summary="private models and one that is averaged teach each other on each client",
         defaults_follow="our own choice, equal weights",
         keeps="its private model, P",
-        rows={"": "fml", "_meme": "fml_meme"},
     )
     needs = frozenset({"sgd"})
     rows = ("", "_meme")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -17,13 +19,18 @@ def chunk_size(device: torch.device) -> int:
     return CHUNK.get(device.type, CHUNK["cpu"])
 
 
+def joined(parts: Sequence[Outputs]) -> Outputs:
+    """Join outputs of samples to those of all samples."""
+    logits = torch.cat([part.logits for part in parts])
+    features = torch.cat([part.features for part in parts])
+    return Outputs(logits, features)
+
+
 @torch.no_grad()
 def outputs_of(net: Net, params: Params, x: Tensor) -> Outputs:
     """Compute the outputs of samples (N, ...) in evaluation mode, without gradients, by chunks."""
     parts = [net.eval(params, part) for part in torch.split(x, chunk_size(x.device))]
-    logits = torch.cat([part.logits for part in parts])
-    features = torch.cat([part.features for part in parts])
-    return Outputs(logits, features)
+    return joined(parts)
 
 
 def logits_of(net: Net, params: Params, x: Tensor) -> Tensor:

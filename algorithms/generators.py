@@ -41,8 +41,9 @@ def feature_generator(
     It maps noise (Z) and label to `feature_dim` D. It has the device and type of `like`. With
     `embedding`, labels enter as learnt vectors of length Z, not one-hot.
     """
+    label_width = noise if embedding else num_classes
     theta = {
-        **linear_layer(generator, "hidden", noise + (noise if embedding else num_classes), hidden),
+        **linear_layer(generator, "hidden", noise + label_width, hidden),
         **_norm("norm", hidden),
         "norm.mean": torch.zeros(hidden),
         "norm.var": torch.ones(hidden),

@@ -66,7 +66,7 @@ def contrastive(
 
 
 def not_true_kl(
-    teacher: Tensor, student: Tensor, labels: Tensor, temperature: float | Tensor = 1.0
+    teacher: Tensor, student: Tensor, labels: Tensor, temperature: float | Tensor
 ) -> Tensor:
     """Return KL between the softmax functions over the C - 1 classes other than the true one.
 

@@ -1,12 +1,15 @@
-"""A cache of every client's latest model, and the mean over it, which FedKF calls the OCA.
+"""A cache of every client's latest model, with the mean over it, which FedKF calls the OCA.
 
-K is the number of clients. The cache is on the CPU, because it grows with K, not with the clients
-that take part.
+It is part of the server's state, and has the names of the algorithm that keeps it, OWNER:
+`OWNER_models`, each tensor (K, ...) for K clients; `OWNER_counted` (K,), 1 for a client that the
+mean counts; `OWNER_overall`, the mean. The models are on the CPU, because they grow with K, not
+with the clients that take part.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,38 +17,34 @@ from torch import Tensor
 from algorithms.base import Cohort, Params
 
 
-@dataclass(frozen=True)
-class ModelCache:
-    """The latest model of each client, each tensor (K, ...).
+def first_models(owner: str, params: Params, num_clients: int, unvisited: str) -> dict[str, Any]:
+    """Return the cache before any client has trained, with `params` for each and as the mean.
 
-    `counted` (K,) is 1 for a client that the mean counts.
+    Models count from the start if `unvisited` is `w0`, otherwise once updated.
     """
+    models = {}
+    for name, value in params.items():
+        models[name] = value.cpu().expand(num_clients, *value.shape)
+    counted = torch.full((num_clients,), float(unvisited == "w0"), dtype=torch.float32)
+    return _named(owner, models, counted, params)
 
-    models: Params
-    counted: Tensor
 
-    @staticmethod
-    def of(params: Params, num_clients: int, unvisited: str) -> ModelCache:
-        """Fill a cache with `params`.
+def with_models(
+    owner: str, extra: Mapping[str, Any], params: Params, cohort: Cohort
+) -> dict[str, Any]:
+    """Return the cache with `params` (m, ...) as the models of the cohort's clients.
 
-        Models count from the start if `unvisited` is `w0`, otherwise once updated.
-        """
-        models = {
-            name: value.cpu().expand(num_clients, *value.shape) for name, value in params.items()
-        }
-        counted = torch.full((num_clients,), float(unvisited == "w0"), dtype=torch.float32)
-        return ModelCache(models, counted)
+    The mean is sum_k n_k w_k / sum_k n_k over the clients that count, on the device of `params`.
+    """
+    places = cohort.ids.cpu()  # a loaded state may put the cache on another device
+    models = {}
+    for name, old in extra[f"{owner}_models"].items():
+        models[name] = old.cpu().index_copy(0, places, params[name].cpu())
+    counted = extra[f"{owner}_counted"].cpu().index_fill(0, places, 1.0)
+    mean = cohort.everyone().mean(models, among=counted)
+    overall = {name: value.to(params[name].device) for name, value in mean.items()}
+    return _named(owner, models, counted, overall)
 
-    def updated(self, params: Params, ids: Tensor) -> ModelCache:
-        """Return the cache with `params` (m, ...) as the models of the clients `ids` (m,)."""
-        positions = ids.cpu()  # a loaded state may put the cache on another device
-        models = {
-            name: old.cpu().index_copy(0, positions, params[name].cpu())
-            for name, old in self.models.items()
-        }
-        return ModelCache(models, self.counted.cpu().index_fill(0, positions, 1.0))
 
-    def mean(self, cohort: Cohort, like: Params) -> Params:
-        """Return sum_k n_k w_k / sum_k n_k over the clients that count, on the device of `like`."""
-        mean: Params = cohort.everyone().mean(self.models, among=self.counted)
-        return {name: value.to(like[name].device) for name, value in mean.items()}
+def _named(owner: str, models: Params, counted: Tensor, overall: Params) -> dict[str, Any]:
+    return {f"{owner}_models": models, f"{owner}_counted": counted, f"{owner}_overall": overall}

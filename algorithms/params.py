@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -33,24 +33,23 @@ def mean_of(models: Sequence[Params]) -> Params:
     return mean
 
 
-def flat(model: Params, names: Iterable[str]) -> Tensor:
+def flat(model: Params, names: Collection[str]) -> Tensor:
     """Return the entries of `names` as one vector: cheaper than an operation per tensor."""
     return torch.cat([model[name].flatten() for name in names])
 
 
-def difference(left: Params, right: Params, names: Iterable[str]) -> Params:
+def difference(left: Params, right: Params, names: Collection[str]) -> Params:
     """Return left - right, name by name; leading axes that one of them lacks are broadcast."""
     return {name: left[name] - right[name] for name in names}
 
 
-def zeros_like(model: Params, names: Iterable[str]) -> Params:
+def zeros_like(model: Params, names: Collection[str]) -> Params:
     """Return zeros with the shapes of the entries of `names`."""
     return {name: torch.zeros_like(model[name]) for name in names}
 
 
-def inner_product(left: Params, right: Params, names: Iterable[str]) -> Tensor:
+def inner_product(left: Params, right: Params, names: Collection[str]) -> Tensor:
     """Return <left, right> summed over the entries of `names`: a scalar."""
-    names = list(names)
     return (flat(left, names) * flat(right, names)).sum()
 
 
@@ -60,13 +59,12 @@ def norm(model: Params) -> Tensor:
     return length
 
 
-def squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
+def squared_distance(left: Params, right: Params, names: Collection[str]) -> Tensor:
     """Return ||left - right||^2 summed over the entries of `names`: a scalar."""
-    names = list(names)
     return (flat(left, names) - flat(right, names)).square().sum()
 
 
-def mean_squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
+def mean_squared_distance(left: Params, right: Params, names: Collection[str]) -> Tensor:
     """Return the mean squared difference of each tensor, summed over `names`: a scalar."""
     distances = [(left[name] - right[name]).square().mean() for name in names]
     return torch.stack(distances).sum()

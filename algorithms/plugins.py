@@ -125,19 +125,20 @@ def entry_of(name: str, path: str, factory: Factory) -> Entry:
         metadata |= {item.name: item.metadata for item in dataclasses.fields(layer)}
         meanings |= _argument_meanings(type(layer))
     meanings |= _argument_meanings(factory)
-    fields = [
-        Field(
+    fields = []
+    for parameter in _parameters(factory):
+        declared = metadata.get(parameter.name, {})
+        entry_field = Field(
             parameter.name,
             kind_of(parameter.annotation),
             parameter.default,
-            metadata.get(parameter.name, {}).get("bounds", Bounds()),
+            declared.get("bounds", Bounds()),
             meanings.get(parameter.name, "–"),
-            metadata.get(parameter.name, {}).get("packable", False),
-            metadata.get(parameter.name, {}).get("optional", False),
-            _search_of(name, parameter, metadata.get(parameter.name, {})),
+            declared.get("packable", False),
+            declared.get("optional", False),
+            _search_of(name, parameter, declared),
         )
-        for parameter in _parameters(factory)
-    ]
+        fields.append(entry_field)
     return Entry(
         **vars(about)
         | {

@@ -39,7 +39,7 @@ def uploaded(table: Table) -> Upload:
 def table_of_all(net: Net, params: Params, data: Data) -> Table:
     """Return sums and counts of a model's features on a whole set, in evaluation mode."""
     features = outputs_of(net, params, data.x).features
-    members = one_hot(data.y, net.num_classes).to(features.dtype) * data.weight[:, None]
+    members = one_hot(data.y, net.num_classes).to(features.dtype)
     return {"sums": members.T @ features, "counts": members.sum(0)}
 
 

@@ -63,10 +63,7 @@ class QFFL(Algorithm):
     ) -> tuple[Upload, Memory]:
         """Return the model and F_k(w_t)."""
         losses = cross_entropy(logits_of(net, message["params"], data.x), data.y)
-        return {
-            "params": local["params"],
-            "risk": (losses * data.weight).sum() / data.weight.sum(),
-        }, memory
+        return {"params": local["params"], "risk": losses.mean()}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Carry out the server's line of Algorithm 2.

@@ -5,7 +5,8 @@ B batch, N samples, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import torch
@@ -34,17 +35,15 @@ def student_gradient(
     return student, trained, dict(zip(leaves, grads, strict=True))
 
 
-def epochs_of_batches(generator: torch.Generator, count: int, size: int, epochs: int) -> Tensor:
-    """Draw the positions (steps, B) of each step's samples among `count`.
+def endless_batches(generator: torch.Generator, count: int, size: int) -> Iterator[Tensor]:
+    """Draw the positions (B,) of each step's samples among `count`; B is at most `size`.
 
     Each epoch is a fresh order without its short last batch, unless that is the only one.
     """
     size = min(size, count)
-    batches: list[Tensor] = []
-    for _ in range(epochs):
+    while True:
         order = torch.randperm(count, generator=generator)
-        batches += torch.split(order[: count - count % size], size)
-    return torch.stack(batches)
+        yield from torch.split(order[: count - count % size], size)
 
 
 # An exchange: the samples that clients are asked for, and what the server made of the answers.
@@ -67,9 +66,9 @@ def no_exchange(fed: Fed, params: Params, asked: Tensor) -> dict[str, Any]:
 
 def drawn_places(fed: Fed, name: str, round: int, wanted: int) -> Tensor:
     """Draw the places of a round's samples among the public samples, at most all, in order."""
-    weight = fed.public.weight
-    order = torch.randperm(len(weight), generator=fed.stream(name, "asked", round))
-    return order[:wanted].sort().values.to(weight.device)
+    x = fed.public.x
+    order = torch.randperm(len(x), generator=fed.stream(name, "asked", round))
+    return order[:wanted].sort().values.to(x.device)
 
 
 def with_answers(fed: Fed, extra: Any, name: str, round: int, targets: Tensor) -> dict[str, Any]:
@@ -82,9 +81,12 @@ def with_answers(fed: Fed, extra: Any, name: str, round: int, targets: Tensor) -
 def lesson(
     fed: Fed, sent: Mapping[str, Any], generator: torch.Generator, size: int, epochs: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the positions of a student's steps, and the samples `x` (n, ...) with `targets`.
+    """Return the positions (steps, B) of a student's steps, and `x` (n, ...) with `targets`.
 
     `sent` are `targets` and `places`; `size` samples make a step, in `epochs` passes.
     """
     given = {"x": fed.public.x[sent["places"]], "targets": sent["targets"]}
-    return epochs_of_batches(generator, len(given["targets"]), size, epochs), given
+    count = len(given["targets"])
+    steps = epochs * (count // min(size, count))
+    batches = endless_batches(generator, count, size)
+    return torch.stack(list(islice(batches, steps))), given

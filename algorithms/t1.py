@@ -12,7 +12,7 @@ from algorithms.entry import About
 from algorithms.fedavg import FedAvg
 from algorithms.fedgkd import FedGKD
 from algorithms.fedprox import FedProx
-from algorithms.model_cache import ModelCache
+from algorithms.model_cache import first_models, with_models
 from algorithms.variant import Variant
 
 
@@ -64,27 +64,21 @@ class T1(Plugin):
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the base's state, with a cache that holds its model for every client."""
         server = self.base.init_server(fed, params)
-        cache = ModelCache.of(server.params, fed.num_clients, self.t1_unvisited)
-        return _with_cache(server, cache, server.params)
+        cache = first_models("t1", server.params, fed.num_clients, self.t1_unvisited)
+        return replace(server, extra={**server.extra, **cache})
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Take the base's step, and update the overall mean."""
         models = uploads["params"]
         if "params" in self.base.by_model:  # of the one model that all clients have here
             (models,) = models.values()
-        cache = ModelCache(server.extra["t1_models"], server.extra["t1_counted"])
-        cache = cache.updated(models, cohort.ids)
-        overall = cache.mean(cohort, like=server.params)
-        return _with_cache(self.base.server_step(fed, server, uploads, cohort), cache, overall)
+        cache = with_models("t1", server.extra, models, cohort)
+        server = self.base.server_step(fed, server, uploads, cohort)
+        return replace(server, extra={**server.extra, **cache})
 
     def evaluated(self, server: Server) -> dict[str, Params]:
         """Return the base's models, and the overall mean."""
         return self.base.evaluated(server) | {"_t1": server.extra["t1_overall"]}
-
-
-def _with_cache(server: Server, cache: ModelCache, overall: Params) -> Server:
-    added = {"t1_models": cache.models, "t1_counted": cache.counted, "t1_overall": overall}
-    return replace(server, extra={**server.extra, **added})
 
 
 fedavg_t1 = Variant(

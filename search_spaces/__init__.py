@@ -24,8 +24,14 @@ from search_spaces.setting import (
 
 # If several papers have a data set, the first of them in this order is its default.
 _MODULES: tuple[Any, ...] = (
-    *(fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf.PRINTED),
-    *(digits, fedproto),
+    fedgkd,
+    feddkd,
+    fedcad,
+    fedkf,
+    feddkd_emnist,
+    fedkf.PRINTED,
+    digits,
+    fedproto,
 )
 PAPERS: dict[str, Paper] = {module.PAPER.key: module.PAPER for module in _MODULES}
 SETTINGS: dict[tuple[str, str], Setting] = {}

@@ -173,11 +173,10 @@ def cast(name: str, value: Any, kind: str) -> Value:
             return _whole(text)
         if base == "float" and not isinstance(value, bool):
             return float(text) + 0.0  # -0 is 0
-    except (KeyError, ValueError):
-        pass
-    else:
         if base == "str":
             return text
+    except (KeyError, ValueError):
+        pass
     raise ValueError(message)
 
 

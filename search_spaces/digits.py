@@ -80,14 +80,12 @@ def _space(
     algorithm: str,
     grid: dict[str, Grid] | None = None,
     fixed: dict[str, Value] | None = None,
-    *where: str,
 ) -> Space:
     return Space(
         algorithm,
         DIGITS,
         grid or {},
         fixed or {},
-        where,
         source="our own choice for the embedded data",
     )
 
@@ -116,9 +114,7 @@ SPACES = (
     _space("feddkd_max", fixed={"beta": 0.1, **_DKD}),
     _space("feddkd_bn", fixed=_DKD),
     _space("fedlsd", {"distillation_weight": Grid(0.1, 0.3, 0.5)}),
-    _space(
-        "fedcad", {"beta": Grid(0.0, 0.3, 0.5), "gamma": Grid(0.3, 0.5, 0.7)}, {}, "beta <= gamma"
-    ),
+    _space("fedcad", {"beta": Grid(0.0, 0.3, 0.5), "gamma": Grid(0.3, 0.5, 0.7)}),
     _space("fedkf", fixed={"noise_dim": 32}),
     _space("fedavg_t1"),
     _space("fedprox_t1", fixed={"mu": 0.1}),

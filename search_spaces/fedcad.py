@@ -87,7 +87,6 @@ def _spaces(setting: Setting) -> tuple[Space, ...]:
             "fedcad",
             setting,
             {"beta": _WEIGHTS, "gamma": _WEIGHTS},
-            where=("beta <= gamma",),
             source=(
                 f"{_SOURCE}; bounds below Eq. 6; "
                 "equal pairs kept as the sanity rows FedLSD and FedAvg"

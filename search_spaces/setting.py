@@ -395,7 +395,6 @@ class Space:
         grid: values tried, by hyper-parameter.
         fixed: values without tuning, stated in the paper or in the code that it ran (`source` says
             which).
-        where: relations that every configuration keeps, as `name op name`.
         source: section or table of the paper.
         chosen: values of the paper's results, for the names of `grid` for which it states one; a
             sweep ignores them.
@@ -408,7 +407,6 @@ class Space:
     setting: Setting
     grid: Mapping[str, Grid] = field(default_factory=dict)
     fixed: Mapping[str, Value] = field(default_factory=dict)
-    where: tuple[str, ...] = ()
     source: str = ""
     chosen: Mapping[str, Value] = field(default_factory=dict)
     chosen_at: Mapping[float, Mapping[str, Value]] = field(default_factory=dict)

@@ -58,7 +58,7 @@ def golden(out: Path) -> None:
     compact(folder)
     _sweep(ALONE, folder)
     failed = _runs_of(FAILED)[1]
-    record_failure(failed, _execution(folder), "the process died")
+    record_failure(failed, _execution(folder), "the process died", together=1)
     stopped = Trial(_runs_of(STOPPED), _execution(folder))
     stopped.step()
     stopped.close()

@@ -25,6 +25,7 @@ from algorithms.base import (
     Upload,
     layers,
 )
+from algorithms.forward import joined
 from bench.engine.federation import ClientInputs, Federation
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer, decays
@@ -145,45 +146,34 @@ class Schedule:
         """Move the tensors to a device, and the weights to that type."""
         return Schedule(self.positions.to(device), self.weight.to(device, dtype), self.sizes)
 
-    @staticmethod
-    def draw(
-        generator: torch.Generator,
-        num_examples: int,
-        steps: int,
-        batch_size: int,
-        whole_batches: bool = False,
-    ) -> Schedule:
-        """Draw a fresh order for each epoch, cut into batches, for as many steps as wanted.
-
-        With `whole_batches` an epoch's short last batch is left out, unless it is the only one.
-        """
-        per_epoch = _batches_per_epoch(num_examples, batch_size, whole_batches)
-        epochs = math.ceil(steps / per_epoch)
-        draws = []
-        for _ in range(epochs):
-            draws.append(torch.randperm(num_examples, generator=generator, dtype=torch.int32))
-        orders = torch.stack(draws)
-        places = torch.arange(per_epoch * batch_size)
-        positions = orders.gather(1, (places % num_examples).expand(epochs, -1))
-        weight = (places < num_examples).view(per_epoch, batch_size)
-        sizes = weight.sum(1).tolist() * epochs
-        return Schedule(
-            positions.view(-1, batch_size)[:steps],
-            weight.repeat(epochs, 1)[:steps],
-            tuple(sizes[:steps]),
-        )
-
 
 def draw_schedule(
     generator: torch.Generator, setting: Setting, sizes: Sequence[int], client: int
 ) -> Schedule:
-    """Draw a client's schedule under the setting's step rule.
+    """Draw a client's schedule: a fresh order for each epoch, cut into batches.
 
-    `sizes` are the sample counts of all clients.
+    The setting's step rule decides how many steps there are, and whether an epoch's short last
+    batch is left out, unless it is the only one. `sizes` are the sample counts of all clients.
     """
-    steps = steps_of(setting, sizes[client], sizes)
+    num_examples = sizes[client]
+    batch_size = setting.batch_size
+    steps = steps_of(setting, num_examples, sizes)
     whole_batches = setting.step_rule in ("equal", "whole_epochs")
-    return Schedule.draw(generator, sizes[client], steps, setting.batch_size, whole_batches)
+    per_epoch = _batches_per_epoch(num_examples, batch_size, whole_batches)
+    epochs = math.ceil(steps / per_epoch)
+    draws = []
+    for _ in range(epochs):
+        draws.append(torch.randperm(num_examples, generator=generator, dtype=torch.int32))
+    orders = torch.stack(draws)
+    places = torch.arange(per_epoch * batch_size)
+    positions = orders.gather(1, (places % num_examples).expand(epochs, -1))
+    weight = (places < num_examples).view(per_epoch, batch_size)
+    batch_sizes = weight.sum(1).tolist() * epochs
+    return Schedule(
+        positions.view(-1, batch_size)[:steps],
+        weight.repeat(epochs, 1)[:steps],
+        tuple(batch_sizes[:steps]),
+    )
 
 
 def steps_of(setting: Setting, num_examples: int, sizes: Sequence[int]) -> int:
@@ -216,7 +206,8 @@ class ClientWork:
 
     `local` is everything that the client trains, `memory` is from its earlier rounds, `teachers`
     are frozen models by name, `tables` their outputs on every sample, if epochs have the same
-    inputs; the hook `noise` draws from `noise`.
+    inputs. The hook `noise` draws from a copy of `noise`, because a second attempt must see the
+    same numbers.
     """
 
     client: int
@@ -227,13 +218,6 @@ class ClientWork:
     teachers: Mapping[str, Params]
     tables: Mapping[str, Outputs]
     noise: torch.Generator
-    _drawn: list[Any] = field(default_factory=list)
-
-    def drawn_noise(self, context: RunContext) -> list[Any]:
-        """Return the `noise` of each step, drawn at the first call; later calls return the same."""
-        if not self._drawn:
-            self._drawn = [context.noise(self.noise) for _ in range(self.steps)]
-        return self._drawn
 
     @property
     def steps(self) -> int:
@@ -380,12 +364,7 @@ def outputs_on(
     for x in inputs.chunks():
         for name, params in models.items():
             parts[name].append(net.eval(params, x))
-    outputs = {}
-    for name, of_chunks in parts.items():
-        logits = torch.cat([part.logits for part in of_chunks])
-        features = torch.cat([part.features for part in of_chunks])
-        outputs[name] = Outputs(logits, features)
-    return outputs
+    return {name: joined(of_chunks) for name, of_chunks in parts.items()}
 
 
 def leaves_of(net: Network, params: Params) -> Params:

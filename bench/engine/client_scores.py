@@ -158,9 +158,9 @@ def client_measures(own: Mapping[int, OwnScore], training: int, last: bool) -> d
         last: whether the round is the run's last, which has each client's accuracy as well.
 
     Returns:
-        Metrics of `leaderboards.numbers`, fractions in [0, 1]: those of `fairness`, and `amp`'s
-        company, the plain mean, the standard deviation and the worst tenth (`spread`); the same of
-        new clients; `client_val_accuracy`, weighted by samples, if any has validation samples.
+        Metrics of `leaderboards.numbers`, fractions in [0, 1]: `fairness` and `spread` of clients
+        that train; accuracy and `spread` of new clients; `client_val_accuracy`, weighted by
+        samples, if any has validation samples.
     """
     training_own = [score for client, score in own.items() if client < training]
     new_own = [score for client, score in own.items() if client >= training]

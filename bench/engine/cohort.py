@@ -163,6 +163,7 @@ class ClientCohort:
         order = torch.randperm(len(client_index), generator=generator("gradient"))
         index = client_index[order[:batch_size].to(federation.device)]
         data = federation.data(index)
+        weight = torch.ones(len(index), device=federation.device, dtype=federation.dtype)
         draws = None
         key = None
         augmentation = self.context.setting.augmentation
@@ -177,8 +178,8 @@ class ClientCohort:
         copies = {name: value.detach().clone() for name, value in params.items()}
         leaves = {name: copies[name].requires_grad_() for name in net.trainable if name in copies}
         with net.dropout(key):
-            losses = loss(net, copies, self.params[client], Batch(x, data.y, data.weight))
-        value = masked_mean(losses, data.weight)
+            losses = loss(net, copies, self.params[client], Batch(x, data.y, weight))
+        value = masked_mean(losses, weight)
         grads = torch.autograd.grad(
             value, list(leaves.values()), allow_unused=True, materialize_grads=True
         )

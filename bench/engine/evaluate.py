@@ -19,7 +19,6 @@ from bench.engine.pytree import equal, has_nan, stack, total
 from bench.engine.side_by_side import WIDTH, filled, logits_together, samples_of_pass
 from bench.errors import Interrupted
 
-Complete = Callable[[Params, int], Params]  # a client's whole model, from a row's and the client
 ModelMaker = Callable[[Sequence[int]], list[Params]]  # the whole models of some clients
 
 
@@ -170,14 +169,15 @@ class Evaluator:
     On a client's own tests, its own model is measured, or the global one.
 
     Args:
-        net: the network of whole models, and of personal ones unless `net_of` tells otherwise.
+        net: the network of whole models.
         clients: number of clients, the first ones, whose models are measured on the test set.
-        stacked: whether personal models are evaluated side by side, as one program. Its shape is
-            the same in every round, so that no number depends on which of them are known.
+        net_of: the network of a client's own model.
+        stacked: whether personal models are evaluated side by side, as one program, which has
+            `by_logits` as `predict`. Its shape is the same in every round, so that no number
+            depends on which of them are known.
         known: scores of personal models that have not changed; new ones are added to it.
         untrained: clients that have not trained yet: of these models, equal ones, which are usually
             all of one network, are measured once on the test set.
-        net_of: a client's network; None for `net`.
         predict: gives the scores by which a model's classes are chosen.
         width: number of personal models that are evaluated side by side.
     """
@@ -185,10 +185,10 @@ class Evaluator:
     net: Network
     federation: Federation
     clients: int
+    net_of: Callable[[int], Network]
     stacked: bool = False
     known: Scores = field(default_factory=dict)
     untrained: Collection[int] = ()
-    net_of: Callable[[int], Network] | None = None
     predict: Predict = by_logits
     width: int = 1
 
@@ -205,13 +205,11 @@ class Evaluator:
         of_net: dict[Network, list[int]] = {}
         for client in numbers:
             self.known.setdefault(client, ClientScores())
-            net = self.net_of(client) if self.net_of else self.net
-            of_net.setdefault(net, []).append(client)
-        side_by_side = self.stacked and self.predict is by_logits
+            of_net.setdefault(self.net_of(client), []).append(client)
         for net, clients in of_net.items():
-            width = min(WIDTH, len(clients)) if side_by_side else 1
+            width = min(WIDTH, len(clients)) if self.stacked else 1
             missing = [client for client in clients if self._lacks(client, on_test_set)]
-            evaluator = replace(self, net=net, width=width, stacked=side_by_side)
+            evaluator = replace(self, net=net, width=width)
             evaluator._measure(missing, models, on_test_set)
         evaluation = Evaluation([], {})
         for client in numbers:
@@ -224,7 +222,8 @@ class Evaluator:
 
     def _measure(self, clients: Sequence[int], models: ModelMaker, on_test_set: bool) -> None:
         """Measure the models of clients with this network, some side by side."""
-        alike = Alike(self.untrained)
+        # Clients that are measured on unlike parts share no scores.
+        alike = Alike(() if self._on_own_source else self.untrained)
         for begin in range(0, len(clients), self.width):
             group = clients[begin : begin + self.width]
             members = dict(zip(group, models(group), strict=True))
@@ -232,11 +231,15 @@ class Evaluator:
                 self._measure_on_parts(members, alike)
             self._measure_own(members)
 
+    @property
+    def _on_own_source(self) -> bool:
+        """Return whether a client's own model is measured on the tests of its source alone."""
+        parts = len(self.federation.test_parts)
+        return parts > 1 and parts == len(self.federation.local_tests) and self.clients > 1
+
     def _parts_of(self, client: int) -> Collection[int]:
         """Return the parts of the test set that a client's own model is measured on."""
-        parts = len(self.federation.test_parts)
-        of_own_source = parts == len(self.federation.local_tests) and self.clients > 1
-        return (client,) if of_own_source and parts > 1 else range(parts)
+        return (client,) if self._on_own_source else range(len(self.federation.test_parts))
 
     def _lacks(self, client: int, on_test_set: bool) -> bool:
         """Return whether a score of a client's own model is missing."""
@@ -250,15 +253,14 @@ class Evaluator:
         """Measure models on their parts of the test set; those that are alike once."""
         clients = [client for client in members if client < self.clients]
         leaders = {client: alike.leader(client, members[client]) for client in clients}
+        leading = [client for client in clients if leaders[client] == client]
         for part in range(len(self.federation.test_parts)):
-            due = [client for client in clients if part in self._parts_of(client)]
-            wanted = dict.fromkeys(leaders[client] for client in due)
-            new = [leader for leader in wanted if part not in self.known[leader].parts]
-            models = [members.get(leader, alike.model) for leader in new]
-            for leader, result in zip(new, self._score_models(models, part), strict=True):
-                self.known[leader].parts[part] = result
-            for client in due:
-                self.known[client].parts[part] = self.known[leaders[client]].parts[part]
+            due = [client for client in leading if part in self._parts_of(client)]
+            models = [members[client] for client in due]
+            for client, result in zip(due, self._score_models(models, part), strict=True):
+                self.known[client].parts[part] = result
+        for client, leader in leaders.items():
+            self.known[client].parts = self.known[leader].parts
 
     def _score_models(self, models: list[Params], part: int) -> list[Score]:
         """Score whole models on one part of the test set."""
@@ -301,11 +303,11 @@ class Evaluator:
 class Alike:
     """The untrained clients of one evaluation whose models equal that of the first of them.
 
-    `model` is the first one's, and the only one that is kept: there may be many clients.
+    The first one's model is the only one that is kept: there may be many clients.
     """
 
     def __init__(self, untrained: Collection[int]) -> None:
-        self.model: Params = {}
+        self._model: Params = {}
         self._untrained = untrained
         self._first: int | None = None
 
@@ -315,8 +317,8 @@ class Alike:
             return client
         if self._first is None:
             self._first = client
-            self.model = model
-        return self._first if equal(model, self.model) else client
+            self._model = model
+        return self._first if equal(model, self._model) else client
 
 
 @torch.no_grad()

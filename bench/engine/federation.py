@@ -79,11 +79,7 @@ class Federation:
 
     def data(self, index: Tensor) -> Data:
         """Return training samples by index; their inputs are made when first read."""
-        return Data(
-            lambda: self.train.at(index),
-            self.train.labels[index],
-            torch.ones(len(index), device=self.device, dtype=self.dtype),
-        )
+        return Data(lambda: self.train.at(index), self.train.labels[index])
 
     def public(self, public: PublicSet | None, normalization: str) -> Data:
         """Return the public samples: those of a set, or else the server's auxiliary ones."""
@@ -91,8 +87,7 @@ class Federation:
             return self.data(self.auxiliary)
         options = (public.info, normalization, "none", self.device, self.dtype)
         part = make_samples(public.dataset, "train", *options)
-        weight = torch.ones(len(part.labels), device=self.device, dtype=self.dtype)
-        return Data(lambda: part.at(slice(None)), part.labels, weight)
+        return Data(lambda: part.at(slice(None)), part.labels)
 
     def client(self, number: int) -> Client:
         """Return a client, with its number of samples and of samples of each class."""

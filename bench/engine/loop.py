@@ -65,7 +65,6 @@ class Loop:
             work,
             schedule=work.schedule.on(device, net.dtype),
             inputs=work.inputs.on(device),
-            # A copy of the generator, because a second attempt must see the same numbers.
             noise=work.noise.clone_state(),
         )
         plan = job.plan(torch.tensor(float(work.steps), device=device, dtype=net.dtype))

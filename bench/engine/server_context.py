@@ -74,7 +74,7 @@ class ServerSteps:
             give_back_gpu_memory()
         # Copied, because a network in training mode writes into its parameters.
         state = detached_copy(state)
-        for one_input in unstack(inputs) if count else ():
+        for one_input in unstack(inputs):
             state = tree_map(Tensor.detach, _take_step(net, step, state, one_input, given))
         # After the steps, so that a step that fails uncaptured, too, has raised its own error.
         if reason:
@@ -167,11 +167,6 @@ class PublicData(Data):
             )
         self.read = True
         return self._data.y
-
-    @property
-    def weight(self) -> Tensor:  # type: ignore[override]
-        """(N,) ones."""
-        return self._data.weight
 
     @property
     def sent(self) -> tuple[Tensor, ...]:

@@ -27,7 +27,7 @@ from bench.engine.client_round import (
     joined_metrics,
     make_work,
 )
-from bench.engine.client_scores import client_measures
+from bench.engine.client_scores import by_logits, client_measures
 from bench.engine.cohort import ClientCohort, Traffic, gathered
 from bench.engine.evaluate import (
     Evaluation,
@@ -178,7 +178,6 @@ class Simulation:
             if name != setting.model:
                 networks[name].shared = self.net
         dtype = self.net.dtype
-        run_device = self.device  # not `self`, which the lambdas below must not hold
         holders = split.clients  # of training samples, those that never train among them
         new_clients = setting.num_clients - setting.training_clients
         self._training = len(holders) - new_clients  # clients that ever train, the first ones
@@ -186,7 +185,7 @@ class Simulation:
         self._pooled = "pooled" in algorithm.needs
         split = split.pooled() if self._pooled else split
         check = StopCheck(stopping)
-        self.federation = Federation(dataset, info, split, setting, run_device, dtype, check)
+        self.federation = Federation(dataset, info, split, setting, self.device, dtype, check)
         shared = self.federation.public(public, setting.normalization)
         labelled = "public_labels" in algorithm.needs
         self.fed = FedView(
@@ -200,7 +199,7 @@ class Simulation:
             validation=self.federation.data(self.federation.validation),
             public=PublicData(shared, labelled),
             clients_public=PublicData(shared, labelled),
-            steps=ServerSteps(self.net, run_device, dtype, lambda: weak_self.trainer.server),
+            steps=ServerSteps(self.net, self.device, dtype, lambda: weak_self.trainer.server),
             initialise=makers[setting.model].drawn,
         )
         drawing = ""
@@ -586,37 +585,34 @@ class Simulation:
         shared = {"train_loss": loss, **asdict(self.progress.traffic), **local, **own}
         untrained = set(range(self.setting.num_clients)) - self.memories.keys()
         on_test_set = self.done or self.setting.evaluate_personal == "every"
-        evaluator = Evaluator(
-            self.net,
-            self.federation,
-            len(self.federation.clients),
-            # On a CPU grouped convolutions take nearly twice the time.
-            stacked=self.backend == "stacked" and self.device.type == "cuda",
-            untrained=untrained,
-        )
+        # On a CPU grouped convolutions take nearly twice the time.
+        stacked = self.backend == "stacked" and self.device.type == "cuda"
         for suffix, model in self.algorithm.evaluated(self.server).items():
-            is_whole = self.net.is_whole(model)
             is_predicted = suffix in self.algorithm.predicted
-            of_row = evaluator
-            if not is_whole:
-                of_row = replace(evaluator, net_of=lambda client: self.context.of(client).net)
-            if is_predicted:
-                of_row = replace(of_row, predict=self._predict)
-            if is_whole:
-                evaluation = of_row.whole(model)
+            unchanged: Scores = {}
+            # A client's model that no message changes is the same until it trains again.
+            if only_trained and not model and not is_predicted:
+                unchanged = self._scores.setdefault(suffix, {})
+            evaluator = Evaluator(
+                self.net,
+                self.federation,
+                len(self.federation.clients),
+                partial(self.net_of, suffix),
+                stacked=stacked and not is_predicted,
+                known=unchanged,
+                untrained=untrained,
+                predict=self._predict if is_predicted else by_logits,
+            )
+            if self.net.is_whole(model):
+                evaluation = evaluator.whole(model)
             else:
-                unchanged: Scores = {}
-                # A client's model that no message changes is the same until it trains again.
-                if only_trained and not model and not is_predicted:
-                    unchanged = self._scores.setdefault(suffix, {})
-                of_row = replace(of_row, known=unchanged)
                 # A model of pooled data is everyone's.
                 at_all = on_test_set or self._pooled
-                evaluation = of_row.personal(self.models_of(suffix), at_all)
+                evaluation = evaluator.personal(self.models_of(suffix), at_all)
             self._add_points(suffix, model, evaluation, shared)
             if self.setting.finetune_steps:
                 name = suffix + FINETUNED
-                tuned = replace(of_row, clients=self._training, known={}, untrained=())
+                tuned = replace(evaluator, clients=self._training, known={}, untrained=())
                 evaluation = tuned.personal(self.models_of(name), on_test_set)
                 self._add_points(name, {}, evaluation, shared)
 

@@ -27,7 +27,7 @@ from algorithms.forward import chunk_size
 from algorithms.losses import cross_entropy
 from bench import artifacts
 from bench.engine.client_round import ClientResult, RoundWork, leaves_of
-from bench.engine.evaluate import Complete, Score, mean_measures, on_test
+from bench.engine.evaluate import Score, mean_measures, on_test
 from bench.engine.federation import Federation
 from bench.engine.network import Network
 from bench.engine.rng import stream
@@ -51,7 +51,7 @@ class Tracker:
         what: Collection[str],
         net: Network,
         federation: Federation,
-        complete: Complete,
+        complete: Callable[[Params, int], Params],
         net_of: Callable[[int], Network],
     ) -> None:
         self.what = frozenset(what)

@@ -302,21 +302,19 @@ def _space_of(
     values: dict[str, Grid | Range] = {}
     for field in algorithm.fields:
         values[field.name] = field.search or Grid(field.default)
-    relations = algorithm.where
     stated = any(field.search for field in algorithm.fields)
     source = algorithm.factory if stated else "defaults"
     if space:
         for name, value in space.fixed.items():
             values[name] = Grid(value)
         values |= space.grid
-        relations = tuple(dict.fromkeys((*algorithm.where, *space.where)))
         source = space.source
     given = given_grids(algorithm, hyper)
     if given:
         source += f"; given: {', '.join(given)}"
     short = paper is not None and shortened(setting, base)
     values |= given
-    return Search(algorithm.name, setting, values, relations, paper, short, source)
+    return Search(algorithm.name, setting, values, algorithm.where, paper, short, source)
 
 
 def _own_fields(

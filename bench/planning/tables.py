@@ -164,10 +164,9 @@ def _configurations(
     """
     reported = {**space.reported(setting.alpha), **printed.variant}
     grid = {name: values for name, values in space.grid.items() if name not in reported}
-    relations = (*algorithm.where, *space.where)
     valid = []
     for values in combinations(grid):
         configuration = algorithm.resolve({**reported, **values})
-        if all(holds(relation, configuration) for relation in relations):
+        if all(holds(relation, configuration) for relation in algorithm.where):
             valid.append(configuration)
     return valid, tuple(grid)

@@ -86,6 +86,7 @@ def symbol_values(candidate: Candidate, values: Values, simulation: Simulation) 
     sizes = {name: value.numel() for name, value in model.items()}
     hidden = int(configuration.get("hidden_dim") or 0)
     noise = int(configuration.get("noise_dim") or 0)
+    wanted = int(configuration.get("public_samples") or 0)
     hidden_layer = (noise + net.num_classes + 1) * hidden
     normalisation = 4 * hidden
     output_layer = (hidden + 1) * net.feature_dim
@@ -97,7 +98,7 @@ def symbol_values(candidate: Candidate, values: Values, simulation: Simulation) 
         "G": hidden_layer + normalisation + output_layer,
         "M": int(configuration.get("buffer") or 0),
         "J": int(configuration.get("steps") or 0),
-        "S": min(int(configuration.get("public_samples") or 0), len(simulation.fed.public.weight)),
+        "S": min(wanted, len(simulation.fed.public.x)) if wanted else 0,
     }
 
 

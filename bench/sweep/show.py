@@ -140,7 +140,7 @@ def _print_table(spaces: Sequence[tuple[str, Space]], own: Sequence[Entry]) -> N
             space.setting.dataset,
             "\n".join(tried_values) or "–",
             "\n".join(fixed) or "–",
-            "\n".join(space.where) or "–",
+            "\n".join(ALGORITHMS[space.algorithm].where) or "–",
             space.source,
         )
     for entry in own:
@@ -223,7 +223,7 @@ def _space_dict(paper: str, space: Space) -> dict[str, Any]:
         "grid": {name: str(grid) for name, grid in space.grid.items()},
         "tuned": {name: str(grid) for name, grid in space.tuned.items()},
         "fixed": dict(space.fixed),
-        "where": list(space.where),
+        "where": list(ALGORITHMS[space.algorithm].where),
         "source": space.source,
     }
 

@@ -17,6 +17,7 @@ from search_spaces import Setting
 
 if TYPE_CHECKING:
     from algorithms.base import Params
+    from bench.engine.network import Network
     from bench.engine.simulation import MeasuredPoint, Progress, Simulation
 
 
@@ -44,16 +45,15 @@ def rows_of(
     progress: Progress,
     facts: Mapping[str, Any],
     *,
-    personal: Collection[str] = (),
+    personal: Collection[str],
     chance: float,
     test_samples: int,
 ) -> list[tuple[dict[str, Any], list[MeasuredPoint]]]:
     """Make the (row, curve) pairs of a finished or stopped run.
 
     `facts` are the columns that the engine does not know: provenance, cost, `status`. `personal`
-    are the suffixes of the rows of clients' own models. `chance` is
-    the accuracy of the best guess, one class for all samples, and with `test_samples` gives its
-    standard error.
+    are the suffixes of the rows of clients' own models. `chance` is the accuracy of the best guess,
+    one class for all samples, and with `test_samples` gives its standard error.
     """
     rows = []
     short = run_spec.shortened or (
@@ -145,37 +145,35 @@ def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
 
     If clients have models of their own, all of a personal row are the client's.
     """
+    setting = simulation.setting
     personal = suffix in simulation.personal
     finetuned = suffix.endswith(FINETUNED)
     models = simulation.models_of(suffix)
-    clients = simulation.fed.num_clients
-    if finetuned:  # also of pooled data, which are those of one client
-        clients = simulation.setting.training_clients
-    tensors: Params = {}
-    if personal and simulation.setting.client_models:
-        for client in range(clients):
-            net = simulation.net_of(suffix, client)
-            (model,) = models([client])
-            own = {**net.constants, **model}
-            own |= {name: own[listed] for name, listed in net.tied.items()}
-            tensors |= {f"{client}/{name}": value for name, value in own.items()}
-        return _arrays(tensors)
     shared: Params = {}  # by all clients
     if not finetuned:
         shared = simulation.algorithm.evaluated(simulation.server)[suffix]
     if not personal and not shared:  # of pooled data: the one client's model is everyone's
         (shared,) = models([0])
-    tensors = {**simulation.net.constants, **shared}
+    tensors: Params = {}
+    if not (personal and setting.client_models):
+        tensors = _by_all_names(simulation.net, shared)
+    common = frozenset(tensors)
     if personal:
+        # After further steps each client has a model of its own, also if the data are pooled.
+        clients = setting.training_clients if finetuned else simulation.fed.num_clients
         for client in range(clients):
             (model,) = models([client])
-            own = {name: value for name, value in model.items() if name not in shared}
-            tensors |= {f"{client}/{name}": value for name, value in own.items()}
-    for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
-        keys = [key for key in tensors if key.rpartition("/")[2] == listed]
-        tensors |= {key.removesuffix(listed) + name: tensors[key] for key in keys}
-    return _arrays(tensors)
-
-
-def _arrays(tensors: Params) -> dict[str, Any]:
+            own = _by_all_names(simulation.net_of(suffix, client), model)
+            for name, value in own.items():
+                if name not in common:
+                    tensors[f"{client}/{name}"] = value
     return {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
+
+
+def _by_all_names(net: Network, params: Params) -> Params:
+    """Return parameters and constants by all names of a module, also those of tied tensors."""
+    tensors = {**net.constants, **params}
+    for name, listed in net.tied.items():
+        if listed in tensors:
+            tensors[name] = tensors[listed]
+    return tensors

@@ -353,7 +353,7 @@ class Run:
         return largest_resident(resource.getrusage(resource.RUSAGE_SELF))
 
 
-def record_failure(run_spec: RunSpec, execution: Execution, reason: str, together: int = 1) -> None:
+def record_failure(run_spec: RunSpec, execution: Execution, reason: str, together: int) -> None:
     """Write the failed rows of a run whose process is gone, unless its rows are stored already.
 
     The rows give way to those of a later success. `together`: runs of its trial.

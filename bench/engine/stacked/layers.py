@@ -18,13 +18,18 @@ from torch.overrides import TorchFunctionMode
 
 Layer = Callable[..., Tensor]
 
-HIDDEN_FROM_AUTOCAST = frozenset(  # under vmap, autocast misses these, or their biases
-    (
-        *(F.linear, torch.conv1d, torch.conv2d, torch.conv3d),
-        *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
-        *(torch.prelu, Tensor.prelu, F.scaled_dot_product_attention),
-    )
-)
+HIDDEN_FROM_AUTOCAST = {  # under vmap, autocast misses these, or their biases
+    F.linear,
+    torch.conv1d,
+    torch.conv2d,
+    torch.conv3d,
+    F.conv_transpose1d,
+    F.conv_transpose2d,
+    F.conv_transpose3d,
+    torch.prelu,
+    Tensor.prelu,
+    F.scaled_dot_product_attention,
+}
 
 
 class BatchedLayers(TorchFunctionMode):

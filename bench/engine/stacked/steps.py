@@ -9,11 +9,11 @@ from heapq import nlargest
 from itertools import chain, zip_longest
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from algorithms.base import Outputs
+from algorithms.forward import joined
 from bench.engine.client_round import ClientWork, RoundWork, RunContext, steps_of
 from bench.engine.loop import dropout_keys
 from bench.engine.pytree import leaves, stack, to, tree_map
@@ -87,9 +87,16 @@ class Steps:
         def cut(tensor: Tensor) -> Tensor:
             return tensor.index_select(0, step)[0, :clients]
 
-        steps = [self.index, self.weight, self.draws, self.noise, self.keys, self.rows]
-        index, weight, draws, noise, keys, rows = (tree_map(cut, value) for value in steps)
-        return Steps(index, weight, draws, noise, keys, rows, self.tables, self.widths)
+        return Steps(
+            index=cut(self.index),
+            weight=cut(self.weight),
+            draws=tree_map(cut, self.draws),
+            noise=tree_map(cut, self.noise),
+            keys=tree_map(cut, self.keys),
+            rows=tree_map(cut, self.rows),
+            tables=self.tables,
+            widths=self.widths,
+        )
 
     @property
     def stored(self) -> dict[str, Outputs]:
@@ -141,19 +148,16 @@ def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outpu
     rows = pad_sequence(positions)
     tables = {}
     for name in works[0].tables:
-        of_works = [work.tables[name] for work in works]
-        logits = torch.cat([table.logits for table in of_works])
-        features = torch.cat([table.features for table in of_works])
-        tables[name] = Outputs(logits, features)
+        tables[name] = joined([work.tables[name] for work in works])
     return rows, tables
 
 
 def _noise(entries: Sequence[tuple[RoundWork, ClientWork]]) -> Any:
-    """Stack the clients' noise.
-
-    It is drawn once a round, because a second attempt must see the same numbers.
-    """
-    drawn = [work.drawn_noise(job.context) for job, work in entries]
+    """Draw the clients' noise, and stack it."""
+    drawn = []
+    for job, work in entries:
+        generator = work.noise.clone_state()
+        drawn.append([job.context.noise(generator) for _ in range(work.steps)])
     first = drawn[0][0]
     if next(leaves(first), None) is None:  # no draws, or one number for all, which `stack` checks
         return first and stack([*chain.from_iterable(drawn)])

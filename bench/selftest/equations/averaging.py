@@ -154,7 +154,7 @@ def rescaled_gaps(run: LabRun, logits: Any, **options: Any) -> Iterator[float]:
         history = run_rounds(run, cohorts)
         for client in (2, LACKING):
             data = run.clients[client]
-            labels = data.y[data.weight > 0].tolist()
+            labels = data.y.tolist()
             counts = [labels.count(c) for c in range(CLASSES)]
             loss = partial(rescaled_loss, logits=partial(logits, counts=counts, **options))
             yield local_gap(run, client, history.received, loss)

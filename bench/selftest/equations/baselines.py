@@ -16,7 +16,7 @@ from torch import Tensor
 from algorithms.base import Batch, Params
 from bench.selftest.equations.averaging import TRAINED
 from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check
-from bench.selftest.equations.formulas import cross_entropy, masked, plain, sum_of, weighted
+from bench.selftest.equations.formulas import cross_entropy, plain, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, THREE, TWO, batch, forward, model
 from bench.selftest.equations.lab_run import (
     LabRun,
@@ -172,7 +172,7 @@ def qffl(run: LabRun, q: float) -> Iterator[float]:
         for k in ended:
             data = run.clients[k]
             losses = cross_entropy(forward(w, data.x, training=False).logits, data.y)
-            risk[k] = masked(losses, data.weight) + 1e-10
+            risk[k] = losses.mean() + 1e-10
         d = {k: scaled(lipschitz, minus(w, y)) for k, y in ended.items()}
         h = sum_of(
             q * risk[k] ** (q - 1) * inner(d[k], d[k]) + lipschitz * risk[k] ** q for k in ended

@@ -185,17 +185,14 @@ def batch(*keys: str | int, padded: bool = True) -> Batch:
 
 
 def client_samples(client: int) -> Data:
-    """Draw a client's n_k samples, followed by two rows of padding."""
-    count = int(SIZES[client])
-    x, y = samples(count + 2, "client", client)
-    return Data(x, y, (torch.arange(count + 2) < count).double())
+    """Draw a client's n_k samples."""
+    return Data(*samples(int(SIZES[client]), "client", client))
 
 
 def server_samples(name: str) -> Data:
     """Draw samples for the server, three of each class."""
     x, _ = samples(3 * CLASSES, "server", name)
-    y = torch.arange(3 * CLASSES) % CLASSES
-    return Data(x, y, torch.ones(len(y), dtype=torch.float64))
+    return Data(x, torch.arange(3 * CLASSES) % CLASSES)
 
 
 def requested(data: Data, round: int, call: int, size: int, augmented: bool = False) -> Batch:
@@ -203,10 +200,11 @@ def requested(data: Data, round: int, call: int, size: int, augmented: bool = Fa
 
     It is mirrored if `augmented`.
     """
-    count = int(data.weight.sum())
+    count = len(data.y)
     rows = (torch.arange(min(size, count)) + 3 * round + call) % count
     x = data.x[rows]
-    return Batch(x.flip(-1) if augmented else x, data.y[rows], data.weight[rows])
+    weight = torch.ones(len(rows), dtype=torch.float64)
+    return Batch(x.flip(-1) if augmented else x, data.y[rows], weight)
 
 
 @dataclass

@@ -106,7 +106,7 @@ class LabRun:
     def fed_of(self, client: int) -> LabFed:
         """Return the federation as a client's hooks see it."""
         data = self.clients[client]
-        counts = data.y[data.weight > 0].bincount(minlength=lab.CLASSES).double()
+        counts = data.y.bincount(minlength=lab.CLASSES).double()
         return replace(self.fed.for_clients(), client=Client(client, counts.sum(), counts))
 
     def visit(self, client: int, steps: float = 1.0) -> Visit:

@@ -14,7 +14,7 @@ from math import ceil, inf
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Data, Params
+from algorithms.base import Batch, Params
 from bench.selftest.equations.averaging import OWN_WEIGHTS
 from bench.selftest.equations.checks import Check, Limit
 from bench.selftest.equations.formulas import log_softmax, sum_of
@@ -60,13 +60,11 @@ class ClientMeans:
     count: Mapping[int, int]
 
 
-def means_of(passes: Sequence[tuple[Params, Batch | Data]]) -> ClientMeans:
-    """Return the mean features by class of samples, without padding, each seen by its model."""
+def means_of(seen: Sequence[tuple[Params, Tensor, Tensor]]) -> ClientMeans:
+    """Return the mean features by class, of samples x with labels y, each seen by a model w."""
     features: dict[int, list[Tensor]] = {}
-    for w, data in passes:
-        is_sample = data.weight > 0
-        rows = forward(w, data.x, training=False).features[is_sample]
-        for label, row in zip(data.y[is_sample].tolist(), rows, strict=True):
+    for w, x, y in seen:
+        for label, row in zip(y.tolist(), forward(w, x, training=False).features, strict=True):
             features.setdefault(label, []).append(row)
     mean = {label: torch.stack(rows).mean(0) for label, rows in features.items()}
     return ClientMeans(mean, {label: len(rows) for label, rows in features.items()})
@@ -117,14 +115,23 @@ def proto_loss(
     return ce(w, samples) + weight * term(prototypes, samples, forward(w, samples.x).features)
 
 
-def counted_passes(
-    run: LabRun, client: int, passes: list[Pass], proto_from: str
-) -> Sequence[tuple[Params, Batch | Data]]:
-    """Return what a client's means are made of: some passes, or its samples after training."""
+def means_from(run: LabRun, client: int, passes: list[Pass], proto_from: str) -> ClientMeans:
+    """Return a client's means over its last epoch, over all passes, or after training."""
     if proto_from == "after":
-        return [(run.local(client), run.clients[client])]
-    steps = ceil(SIZES[client] / BATCH_SIZE)  # of an epoch
-    return passes[-steps:] if proto_from == "last_epoch" else passes
+        return ended_means(run, client)
+    if proto_from == "last_epoch":
+        passes = passes[-ceil(SIZES[client] / BATCH_SIZE) :]
+    seen = []
+    for w, given in passes:
+        is_sample = given.weight > 0
+        seen.append((w, given.x[is_sample], given.y[is_sample]))
+    return means_of(seen)
+
+
+def ended_means(run: LabRun, client: int) -> ClientMeans:
+    """Return the means of a client's samples under the model that it ended its last round with."""
+    data = run.clients[client]
+    return means_of([(run.last[client], data.x, data.y)])
 
 
 def nearest_gap(run: LabRun, prototypes: Mapping[int, Tensor]) -> float:
@@ -152,9 +159,9 @@ def fedproto_gaps(
     for clients in ((), *TWO):
         if clients:
             passes = {k: run.passes(k, STEPS) for k in clients}
-            counted = [counted_passes(run, k, passes[k], proto_from) for k in clients]
             run.round(clients, passes)
-            prototypes |= global_means(list(map(means_of, counted)), proto_mean == "printed")
+            means = [means_from(run, k, passes[k], proto_from) for k in clients]
+            prototypes |= global_means(means, proto_mean == "printed")
             yield nearest_gap(run, prototypes)
         loss = partial(
             proto_loss, prototypes=prototypes, weight=proto_weight, distance=proto_distance
@@ -223,7 +230,7 @@ def fedtgp_gaps(
     yield holds(all(float(value.abs().max()) <= bound for value in layers))
     for clients in TWO:
         run.round(clients)
-        means = [means_of([(run.last[k], run.clients[k])]) for k in clients]
+        means = [ended_means(run, k) for k in clients]
         everything = range(sum(len(client.mean) for client in means))
         tgp = trained(tgp, means, [everything] * server_epochs, server_lr, margin_threshold)
         output = network_output(tgp)
@@ -243,7 +250,7 @@ def one_by_one(
     client = 1
     tgp: Params = dict(run.server.extra["tgp"])
     run.round((client,))
-    means = [means_of([(run.last[client], run.clients[client])])]
+    means = [ended_means(run, client)]
     gaps = []
     for order in permutations(range(len(means[0].mean))):
         after = trained(tgp, means, [[place] for place in order], server_lr, 100.0)

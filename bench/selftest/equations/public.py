@@ -62,7 +62,7 @@ def step_orders(count: int, size: int, epochs: int) -> list[list[Sequence[int]]]
 def asked_gap(run: LabRun, wanted: int) -> float:
     """Return 0 if the server asks for `wanted` different samples, or for all there are; or inf."""
     asked = run.message()["asked"].tolist()
-    count = min(wanted, len(run.fed.public.weight))
+    count = min(wanted, len(run.fed.public.x))
     return holds(len(set(asked)) == len(asked) == count)
 
 

@@ -160,7 +160,7 @@ def test_the_worst_tenth_is_rounded_up_to_whole_clients() -> None:
 def test_models_side_by_side_score_as_one_by_one(algorithm: str, model: str) -> None:
     run = trained(algorithm, model=model)
     models = run.models_of("")
-    evaluator = Evaluator(run.net, run.federation, 5)
+    evaluator = Evaluator(run.net, run.federation, 5, lambda client: run.net)
     one_by_one = evaluator.personal(models)
     stacked = replace(evaluator, stacked=True, known={})
     together = stacked.personal(models)

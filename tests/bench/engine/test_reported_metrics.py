@@ -37,7 +37,7 @@ class Reporting(Algorithm):
     def upload(self, net, local, data, message, memory, plan):  # type: ignore[no-untyped-def]
         return {
             "params": local["params"],
-            "metrics": {"samples": data.weight.sum(), "rank": 2.0},
+            "metrics": {"samples": float(len(data.y)), "rank": 2.0},
         }, memory
 
     def server_step(self, fed, server, uploads, cohort):  # type: ignore[no-untyped-def]
@@ -195,7 +195,7 @@ class Wrong(Algorithm):
     """FedAvg whose clients report a vector."""
 
     def upload(self, net, local, data, message, memory, plan):  # type: ignore[no-untyped-def]
-        return {"params": local["params"], "metrics": {"vector": data.weight}}, memory
+        return {"params": local["params"], "metrics": {"vector": data.y}}, memory
 
 
 def test_the_contract_refuses_a_wrong_report() -> None:

@@ -13,7 +13,7 @@ from conftest import TINY, largest_gap, simulate, toy_split, trained
 
 from algorithms.base import Algorithm, Params
 from bench.engine import evaluate
-from bench.engine.client_round import Schedule, draw_schedule, steps_of
+from bench.engine.client_round import draw_schedule, steps_of
 from bench.engine.evaluate import Evaluator, Score, mean_measures
 from bench.engine.optimizers import decays
 from bench.engine.pytree import num_bytes
@@ -49,23 +49,25 @@ def test_the_step_rule_says_what_local_epochs_count(
 
 
 @pytest.mark.parametrize("count", [3, 8, 21])
-@pytest.mark.parametrize("whole_batches", [False, True])
-def test_each_epoch_is_an_order_of_its_own(count: int, whole_batches: bool) -> None:
-    """Three epochs in batches of 8, in int64 and one after another."""
-    drawn = Schedule.draw(stream(0, "order", 1, 0), count, 7, 8, whole_batches)
+@pytest.mark.parametrize("rule", ["batches", "whole_epochs"])
+def test_each_epoch_is_an_order_of_its_own(count: int, rule: str) -> None:
+    """Epochs in batches of 8, in int64 and one after another."""
+    setting = replace(TINY, step_rule=rule, local_epochs=7, batch_size=8)
+    drawn = draw_schedule(stream(0, "order", 1, 0), setting, (count,), 0)
+    steps = len(drawn.sizes)
     generator = stream(0, "order", 1, 0)
     positions: list[list[int]] = []
     sizes: list[int] = []
-    while len(sizes) < 7:
+    while len(sizes) < steps:
         order = torch.randperm(count, generator=generator).tolist()
-        end = max(count // 8 * 8, min(count, 8)) if whole_batches else count
+        end = max(count // 8 * 8, min(count, 8)) if rule == "whole_epochs" else count
         for begin in range(0, end, 8):
             positions.append([order[place % count] for place in range(begin, begin + 8)])
             sizes.append(min(8, count - begin))
     weight = [[True] * size + [False] * (8 - size) for size in sizes]
-    assert drawn.positions.tolist() == positions[:7]
-    assert drawn.sizes == tuple(sizes[:7])
-    assert drawn.weight.tolist() == weight[:7]
+    assert drawn.positions.tolist() == positions[:steps]
+    assert drawn.sizes == tuple(sizes[:steps])
+    assert drawn.weight.tolist() == weight[:steps]
 
 
 @pytest.mark.parametrize("rule", ["epochs", "whole_epochs", "batches", "equal"])
@@ -222,7 +224,7 @@ def test_scores_follow_clients_that_trained(participation: float) -> None:
     run = simulate("local", participation=participation, rounds=4)
     for _ in range(4):
         run.advance(1)
-        fresh = Evaluator(run.net, run.federation, run.fed.num_clients)
+        fresh = Evaluator(run.net, run.federation, run.fed.num_clients, lambda client: run.net)
         expected = mean_measures(fresh.personal(run.models_of("")).scores)
         stored = {name: value for at, name, value in run.progress.curves[""] if at == run.round}
         assert {name: stored[name] for name in expected} == pytest.approx(expected, abs=1e-12)

@@ -151,7 +151,9 @@ def test_shortened_runs_may_end_guessing(rounds: int, last: float, short: bool, 
         for name, value in {"accuracy": accuracy, **dict.fromkeys(COUNTERS, 1.0)}.items()
     ]
     run = replace(run_spec(), setting=replace(SETTING, rounds=rounds))
-    ((row, _),) = rows_of(run, Progress({"": curve}), {}, chance=0.1, test_samples=10_000)
+    ((row, _),) = rows_of(
+        run, Progress({"": curve}), {}, personal=(), chance=0.1, test_samples=10_000
+    )
     assert row["diverged"] is (full if rounds == Setting.rounds else short)
 
 
