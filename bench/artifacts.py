@@ -115,7 +115,7 @@ class Tracked:
     def __init__(self, out: Path | str, keys: Collection[str] | None = None) -> None:
         self._folder = part_of(Path(out), FOLDER)
         whole = keys is not None and all(len(key) == 64 for key in keys)
-        named = {} if Path(out).is_file() else Store(out).tracked(keys if whole else None)
+        named = Store(out).tracked(keys if whole else None)
         self._named = {key[:16]: names for key, names in named.items()}
 
     def path(self, key: str, ending: str = "npz") -> Path:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import leaderboards
 from bench.compare.filters import board_facts, selection, selection_options
 from bench.stored.results import source_of
-from leaderboards.rows.checks import CurvePoint
+from leaderboards.numbers import Point
 from leaderboards.rows.files import read_table, write_table
 from leaderboards.rows.frames import curve_table, fit, records, run_table
 from leaderboards.rows.schema import COLUMNS, runs_schema
@@ -108,7 +108,7 @@ def _others(path: Path, kind: str, keys: Collection[str]) -> list[pa.Table]:
     return [old.filter(pc.invert(is_replaced))]
 
 
-def _points(curve: pd.DataFrame) -> list[CurvePoint]:
+def _points(curve: pd.DataFrame) -> list[Point]:
     rounds = curve["round"].astype(int)
     values = curve["value"].astype(float)
     return list(zip(rounds, curve["metric"], values, strict=True))

@@ -49,7 +49,7 @@ from leaderboards.numbers import FORMS, METRICS, NUMBERS
 from leaderboards.published import PUBLISHED, PrintedCell, printed_cells
 from leaderboards.rows.files import write_table
 from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, Column
-from leaderboards.rows.store import RowFile
+from leaderboards.rows.store import Store
 from search_spaces import PAPERS, SPACES, digits, setting_fields
 
 DOCS = Path(__file__).resolve().parent
@@ -314,7 +314,7 @@ def _names() -> str:
 
 def _reproduced() -> str:
     """The kept runs beside what their papers print of the same setting, and where they ran."""
-    runs = RowFile(REPRODUCED).runs()
+    runs = Store(REPRODUCED).runs()
     runs = runs.assign(position=runs["algorithm"].map([*ALGORITHMS].index))
     runs = runs.sort_values(["paper", "dataset", "num_clients", "participation", "position"])
     lines = [

@@ -248,11 +248,8 @@ METRICS: dict[str, Number] = {
         _cost("train_steps", "local steps of a client", STEPS, short="steps"),
     )
 }
-# Of the models' accuracies on samples that clients hold.
-CLIENT_METRICS = (
-    *("amp", "fm", "wlp", "client_mean", "client_std", "client_worst10", "client_val_accuracy"),
-    *("new_client_accuracy", "new_client_mean", "new_client_std", "new_client_worst10"),
-)
+# Of accuracies on samples that clients hold, which a run lacks if its clients hold none.
+_CLIENT_METRICS = {name for name, metric in METRICS.items() if metric.optional}
 # A round that a rule finds.
 _ROUND = Number("rounds", "communication rounds", ROUNDS, better="lower")
 
@@ -523,7 +520,7 @@ def metric_named(name: str) -> Number:
 
 def validation_of(metric: str) -> str:
     """Return the metric that selects the rounds of another, on the same side's samples."""
-    of_clients = metric in CLIENT_METRICS or metric.startswith(CLIENT_ACCURACY)
+    of_clients = metric in _CLIENT_METRICS or metric.startswith(CLIENT_ACCURACY)
     return "client_val_accuracy" if of_clients else "val_accuracy"
 
 

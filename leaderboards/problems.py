@@ -57,10 +57,10 @@ def base_model(model: str) -> str:
     return _OF_METHODS.sub("", model)
 
 
-def label_of(algorithm: str, model: str) -> str:
-    """Label an algorithm as rows of tables do, with the variant of its model: `moon (+head)`."""
-    variant = model.removeprefix(base_model(model))
-    return f"{algorithm} ({variant})" if variant else algorithm
+def label_of(record: Record) -> str:
+    """Label a record's algorithm as tables do, with the variant of its model: `moon (+head)`."""
+    variant = record["model"].removeprefix(base_model(record["model"]))
+    return f"{record['algorithm']} ({variant})" if variant else str(record["algorithm"])
 
 
 def model_words(setting: Mapping[str, Any]) -> str:
@@ -110,8 +110,7 @@ class Cell:
     def selected(self) -> tuple[Record, ...]:
         """The selected configuration of every algorithm that has one, by label."""
         selected = [record for record in self.records if record["selected"]]
-        selected.sort(key=lambda record: label_of(record["algorithm"], record["model"]))
-        return tuple(selected)
+        return tuple(sorted(selected, key=label_of))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 from leaderboards.numbers import (
     METRICS,
     Curve,
+    Number,
     RoundRule,
     Unit,
     at_round,
@@ -59,9 +60,10 @@ _FIND: dict[str, RoundRule] = {
 }
 
 
-@dataclass(frozen=True)
-class PrintedMetric:
-    """The definition of a printed number.
+def printed_number(name: str, quantity: str, rule: str, argument: float | None = None) -> Number:
+    """Make the number of a run that a paper prints.
+
+    Its `quantity` is its definition in words.
 
     Args:
         name: in `published.parquet`, such as `acc_at_round_50`.
@@ -69,49 +71,25 @@ class PrintedMetric:
         rule: key of `RULES`.
         argument: the round of `at_round`, the accuracy of `to_target`; None for the other rules.
     """
+    if rule == "at_round":
+        find = at_round(int(argument or 0))
+    elif rule == "to_target":
+        find = reached(argument or 0.0)
+    else:
+        find = _FIND[rule]
+    read = find if quantity == "rounds" else value_at(quantity, find)
+    meaning = f"{quantity.replace('_', ' ')}: {RULES[rule]}"
+    short = _short_name(quantity, rule, argument)
+    return Number(name, meaning, UNITS[quantity], read, short)
 
-    name: str
-    quantity: str
-    rule: str
-    argument: float | None = None
 
-    @property
-    def meaning(self) -> str:
-        """The definition in words, without its argument."""
-        return f"{self.quantity.replace('_', ' ')}: {RULES[self.rule]}"
-
-    @property
-    def short(self) -> str:
-        """Short name for a heading: `best`, `round 50`, `steps to 0.74`."""
-        if self.quantity in ("amp", "fm", "wlp"):
-            return self.quantity.upper()
-        quantity = _SHORT_QUANTITIES.get(self.quantity, self.quantity)
-        rule = _SHORT_RULES.get(self.rule, self.rule)
-        number = "" if self.argument is None else f"{self.argument:g}"
-        return " ".join(filter(None, (quantity, rule, number)))
-
-    @property
-    def unit(self) -> Unit:
-        """The unit of the stored and of the printed number."""
-        return UNITS[self.quantity]
-
-    def value(self, curve: Curve, read_to: int | None = None) -> float | None:
-        """Read the number off a run's curve.
-
-        It is None if the curve lacks it, or never reaches the target. With `read_to`, it is read as
-        if the run had ended after so many rounds.
-        """
-        if self.rule == "at_round":
-            find = at_round(int(self.argument or 0))
-        elif self.rule == "to_target":
-            find = reached(self.argument or 0.0)
-        else:
-            find = _FIND[self.rule]
-        shortened = cut(curve, read_to or math.inf)
-        if self.quantity == "rounds":
-            at = find(shortened)
-            return None if at is None else float(at)
-        return value_at(self.quantity, find)(shortened)
+def _short_name(quantity: str, rule: str, argument: float | None) -> str:
+    """Return a name for a heading: `best`, `round 50`, `steps to 0.74`."""
+    if quantity in ("amp", "fm", "wlp"):
+        return quantity.upper()
+    number = "" if argument is None else f"{argument:g}"
+    words = (_SHORT_QUANTITIES.get(quantity, quantity), _SHORT_RULES.get(rule, rule), number)
+    return " ".join(filter(None, words))
 
 
 @dataclass(frozen=True)
@@ -132,7 +110,7 @@ class PrintedCell:
             run.
         printed: the row's name in print.
         hyperparameters: as the row's name states them, as canonical JSON.
-        metric: name of a `PrintedMetric`; its quantity, rule and argument follow.
+        metric: name of a `printed_number`; its quantity, rule and argument follow.
         unit: of `value`, the printed mean, and `std`, the printed spread over runs (None if there
             is none).
         note: known inconsistencies or doubts about it; None if there are none.
@@ -164,9 +142,13 @@ class PrintedCell:
     note: str | None
 
     @property
-    def measured(self) -> PrintedMetric:
+    def measured(self) -> Number:
         """The definition of `metric`."""
-        return PrintedMetric(self.metric, self.quantity, self.rule, self.argument)
+        return printed_number(self.metric, self.quantity, self.rule, self.argument)
+
+    def value_of(self, curve: Curve) -> float | None:
+        """Read the number off a run's curve; None if the curve does not tell it."""
+        return self.measured.value(cut(curve, self.read_to or math.inf))
 
     @property
     def variant(self) -> Mapping[str, Any]:

@@ -210,7 +210,7 @@ def _replication(
     values = []
     for run in finished:
         curve = curves.get(run["run_key"], {})
-        value = printed.measured.value(curve, printed.read_to)
+        value = printed.value_of(curve)
         if value is not None:
             values.append(value)
     state = "value"
@@ -370,7 +370,7 @@ def _captions(rows: Sequence[Replication], common: Sequence[str]) -> Iterator[st
     yield "Ours: mean ± std (n seeds); printed: as in the paper; difference: ours minus printed"
     units = {FRACTION: f", in {FRACTION.shown}", VARIANCE: f", {VARIANCE.shown}"}
     metrics = dict.fromkeys(row.counterpart.printed.measured for row in rows)
-    meanings = [metric.meaning + units.get(metric.unit, "") for metric in metrics]
+    meanings = [metric.quantity + units.get(metric.unit, "") for metric in metrics]
     yield from dict.fromkeys(meanings)
     cells = {row.counterpart.printed for row in rows}
     with_runs = {row.counterpart.printed for row in rows if row.n}

@@ -32,6 +32,8 @@ CACHES = (
     partition.version,
     outside_models.examined,
     own_draws.drawing_layer,
+    own_draws.mixes_samples,
+    own_draws.check_stacks,
     data._read,
 )
 Part = tuple[np.ndarray, np.ndarray]

@@ -16,8 +16,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from bench.compare.filters import (
-    chosen,
     filter_options,
+    filtered,
     filters,
     layout,
     selection,
@@ -168,7 +168,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
             "leave it out of --by, or of --tuned"
         )
     source, runs = _runs(folders, selected)
-    runs = chosen(runs, where, _joined(folders))
+    runs = filtered(runs, where, _joined(folders))
     note_superseded(runs, tuned)
     metrics = metrics or _metrics(shown_of(runs))
     extra = [metric for metric in metrics if metric.name not in NUMBERS]

@@ -181,7 +181,7 @@ def selection(arguments: argparse.Namespace) -> Selection:
     return Selection(tuned, tuned_at, arguments.chosen_by, arguments.select_on)
 
 
-def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:
+def filtered(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:
     """Select the runs that `where` (of `filters`) asks for.
 
     `source` names their folders in messages.

@@ -144,8 +144,8 @@ def replace_dropout(module: nn.Module, length: int = 0) -> Masks | None:
     masks = Masks(length)
     replaced = False
     for part in list(module.modules()):
-        for name, layer in part.named_children():
-            if type(layer) not in KINDS:
+        for name, layer in list(part._modules.items()):  # `named_children` lists each layer once
+            if layer is None or type(layer) not in KINDS:
                 continue
             share: float = layer.p  # type: ignore[assignment]
             keyed = Dropout(share, KINDS[type(layer)], masks)

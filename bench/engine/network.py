@@ -94,6 +94,7 @@ class Network:
         self._statistics = self.batchnorm - set(self.trainable)
         self.norms = frozenset(_names_of(module, NORMS)) & set(self.names)
         self.convolutional = any(isinstance(part, nn.Conv2d) for part in module.modules())
+        self._pads = any(_has_padding_row(part) for part in module.modules())
         self.autocasts = precision == "bf16"
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
@@ -126,6 +127,11 @@ class Network:
     def common(self) -> Network:
         """The network of the setting's `model`."""
         return self.shared or self
+
+    @property
+    def has_batched_layers(self) -> bool:
+        """Return whether a stack needs `BatchedLayers`."""
+        return self.convolutional or self._pads or self.autocasts
 
     @property
     def has_dropout(self) -> bool:
@@ -237,7 +243,7 @@ def _float_buffers(module: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in module.named_buffers() if value.is_floating_point()}
 
 
-def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, str]]:
+def _places(module: nn.Module) -> Iterator[tuple[Any, Any, str]]:
     """Yield each floating-point parameter and buffer.
 
     It is yielded as its table, its key there, and its name as torch lists it.
@@ -255,6 +261,23 @@ def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, str]]:
             for key, value in table.items():
                 if value is not None and value.is_floating_point():
                     yield table, key, names[id(value)]
+        if isinstance(part, nn.RNNBase):
+            for place, value in enumerate(part._flat_weights):
+                yield _RecurrentWeights(part), place, parameters[id(value)]
+
+
+class _RecurrentWeights:
+    """The list from which a recurrent layer reads its weights, beside its parameters."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        self._layer = layer
+
+    def __setitem__(self, place: int, value: Tensor | None) -> None:
+        self._layer._flat_weights[place] = value
+
+
+def _has_padding_row(part: nn.Module) -> bool:
+    return isinstance(part, nn.Embedding) and part.padding_idx is not None
 
 
 def _names_of(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> set[str]:

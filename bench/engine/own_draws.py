@@ -5,24 +5,34 @@ torch's, numpy's or Python's global generator: `F.dropout`, the dropout inside
 `nn.MultiheadAttention`, torchvision's `StochasticDepth`. Runs of such a model train client by
 client, with the generators seeded for each client and round (`RunContext.own_draws`), so that they
 can be repeated and resumed. Neither vmap nor a captured step can repeat them.
+
+The same passes show whether a model is a function of its parameters, its floating-point buffers and
+its samples, as the engine takes it to be: what else it keeps would be lost between clients, between
+training and evaluation, and by a resumed run.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
 
+from algorithms.base import Outputs, Params
 from bench import models
 from bench.engine.dropout import replace_dropout
-from bench.engine.network import make_module
+from bench.engine.network import Network, initial_params, make_module
+from bench.engine.pytree import stack
 from bench.engine.rng import global_states, seeded
 from bench.errors import UsageError
 from bench.models.registry import KIND
 
 SAMPLES = 4  # of the passes; a layer may drop whole samples
+FEWER = 3  # samples of a second pass: at least two, because BatchNorm refuses one
 CLASSES = 2  # the head draws nothing, however many classes it has
 TOKENS = 100  # ids below it are in any vocabulary
 
@@ -35,13 +45,12 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
     are not run.
 
     Raises:
-        UsageError: the model draws in evaluation mode, too, or keeps random numbers or other state
-            of its own, so that no run of it could be repeated.
+        UsageError: the model draws in evaluation mode, too, or is no function of its tensors and
+            samples (`_check_function`), so that no run of it could be repeated.
     """
     if not is_from_outside(model):
         return ""
-    module = make_module(lambda: models.make(model, input_shape, CLASSES), seed=0)
-    x = _inputs(input_shape, is_text=models.parse(model).entry.kind == "texts")
+    module, x = _trial(model, input_shape)
     evaluated = copy.deepcopy(module).eval()
     if layer := _drawing_in(evaluated, x):
         raise KIND.error(
@@ -52,8 +61,79 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
     training = copy.deepcopy(module).train()
     replace_dropout(training)
     layer = _drawing_in(training, x)
-    _check_repeats(model, training, x)
+    _check_function(model, input_shape, module, x)
     return layer
+
+
+@cache
+def mixes_samples(model: str, input_shape: tuple[int, ...]) -> bool:
+    """Return whether what a model from outside does in training depends on the batch's other rows.
+
+    So does torch's BatchNorm, which the network finds by itself. A model that draws is not judged.
+    """
+    if not is_from_outside(model) or drawing_layer(model, input_shape):
+        return False
+    module, x = _trial(model, input_shape)
+    net = _network_of(module)
+    if net.batch_statistics:
+        return True
+    of_all = _values(module)
+    of_some = _values(module)
+    with torch.no_grad():
+        features = net(of_all, x).features[:FEWER]
+        alone = net(of_some, x[:FEWER]).features
+    return not _close(features, alone) or _differing(of_all, of_some) is not None
+
+
+@cache
+def check_stacks(model: str, input_shape: tuple[int, ...]) -> None:
+    """Check that a stack computes what a model from outside computes for each client alone.
+
+    Raises:
+        UsageError: torch's `vmap` cannot map a layer, or gives other results or gradients.
+    """
+    if not is_from_outside(model):
+        return
+    from bench.engine.stacked.layers import BatchedLayers
+
+    module, x = _trial(model, input_shape)
+    net = _network_of(module)
+    inputs = torch.stack([x, x.flip(0)])
+    alone = [_values(module), _values(module)]
+    together = stack(alone)
+
+    def loss(params: Params, x: Tensor) -> Tensor:
+        out = net(params, x)
+        return out.features.square().mean() + out.logits.square().mean()
+
+    expected = []
+    for params, own_inputs in zip(alone, inputs, strict=True):
+        expected.append(_gradients(net, loss, params, own_inputs))
+    try:
+        with BatchedLayers() if net.has_batched_layers else nullcontext():
+            got = _gradients(net, vmap(loss, randomness="error"), together, inputs)
+    except Exception as error:
+        raise _not_stacked(model, str(error)) from error
+    for wanted, given in ((stack(expected), got), (stack(alone), together)):
+        largest = max(map(_largest, wanted.values()), default=0.0)
+        for name, value in wanted.items():
+            # Deep networks enlarge rounding, most of all where a gradient is zero but for it.
+            allowed = max(1e-4 * largest, 1e-2 * _largest(value))
+            if not _close(value, given[name], allowed):
+                raise _not_stacked(model, f"torch's vmap gives {name} other values")
+
+
+def _gradients(net: Network, loss: Callable[..., Tensor], params: Params, x: Tensor) -> Params:
+    leaves = [params[name].requires_grad_() for name in net.trainable]
+    value = loss(params, x).sum()
+    grads = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
+    return dict(zip(net.trainable, grads, strict=True))
+
+
+def _not_stacked(model: str, reason: str) -> UsageError:
+    return KIND.error(  # type: ignore[return-value]
+        model, f"cannot be trained in a stack ({reason}): give --backend loop --pack 1"
+    )
 
 
 def is_from_outside(model: str) -> bool:
@@ -103,24 +183,107 @@ def _drawing_in(module: nn.Module, x: Tensor) -> str:
 
 
 @torch.no_grad()
-def _check_repeats(model: str, training: nn.Module, x: Tensor) -> None:
-    """Raise UsageError if two passes from the same weights and generators differ.
+def _check_function(model: str, input_shape: tuple[int, ...], module: nn.Module, x: Tensor) -> None:
+    """Raise UsageError unless a module is a function of its tensors, and in evaluation of a sample.
 
-    Weights and floating-point buffers are restored between the passes, as they are part of a run's
-    state; what differs then is a generator, a counter or a cache that the module keeps for itself.
+    A network that was called with other values before is compared with a new module that was not,
+    and holds the values itself, as a module does in plain PyTorch. (Copies of a module lose which
+    of its tensors share memory.)
     """
-    weights = {name: value.clone() for name, value in training.state_dict().items()}
-    outputs = []
-    for _ in range(2):
-        for name, value in training.state_dict().items():
-            if value.is_floating_point():
-                value.copy_(weights[name])
-        with seeded(torch.Generator().manual_seed(0)):
-            outputs.append(training(x).features)
-    if not torch.allclose(outputs[0], outputs[1], rtol=1e-4, atol=1e-6, equal_nan=True):
+    net = _network_of(module)
+    first = _values(module)
+    for call in (net, net.eval):
+        _seeded_features(call, first, x)
+    values = {}
+    for number, (name, value) in enumerate(_values(module).items()):
+        # Each in a way of its own, so that two names of one memory differ.
+        values[name] = value * (1.25 + number % 7 / 20) + 0.03
+    holder, _ = _trial(model, input_shape)
+    holder.float()
+    replace_dropout(holder)
+    own = _tensors_of(holder)
+    for name, value in values.items():
+        own[name].copy_(value)
+
+    def of_holder(params: Params, x: Tensor) -> Outputs:
+        outputs: Outputs = holder(x)
+        return outputs
+
+    for mode in ("evaluation", "training", "evaluation after training"):
+        holder.train(mode == "training")
+        call = net if mode == "training" else net.eval
+        got = _seeded_features(call, values, x)
+        if not _close(got, _seeded_features(of_holder, values, x)):
+            raise _no_function(model, f"its output in {mode}")
+        differing = _differing(values, _tensors_of(holder))
+        if differing:
+            raise _no_function(model, f"its tensor {differing} after {mode}")
+    all_rows = _seeded_features(net.eval, first, x)
+    if not _close(all_rows[:FEWER], _seeded_features(net.eval, first, x[:FEWER])):
         raise KIND.error(
             model,
-            "two training passes from the same weights and random generators differ: it keeps a "
-            "generator, a counter or other state of its own, which a resumed run would lack; use "
-            "nn.Dropout layers or torch's own generator",
+            "in evaluation, its output for a sample depends on the samples beside it, so that "
+            "accuracies would depend on how samples are cut into batches: use running statistics",
         )
+
+
+def _no_function(model: str, what: str) -> UsageError:
+    """Return the error about a model that keeps state beside its tensors."""
+    return KIND.error(  # type: ignore[return-value]
+        model,
+        f"{what} does not follow from its parameters and floating-point buffers alone: it keeps a "
+        "tensor, a counter, a cache or a generator of its own, which a resumed run would lack. "
+        "Register what it keeps as a floating-point buffer, change buffers in place "
+        "(self.mean.copy_(...)), let layers share a Parameter rather than its data, and draw from "
+        "torch's own generator",
+    )
+
+
+def _trial(model: str, input_shape: tuple[int, ...]) -> tuple[nn.Module, Tensor]:
+    """Make the module and the samples of the passes."""
+    module = make_module(lambda: models.make(model, input_shape, CLASSES), seed=0)
+    return module, _inputs(input_shape, is_text=models.parse(model).entry.kind == "texts")
+
+
+def _network_of(module: nn.Module) -> Network:
+    return Network(module, (), CLASSES)
+
+
+def _values(module: nn.Module) -> Params:
+    return initial_params(module, torch.float32, torch.device("cpu"))
+
+
+def _tensors_of(module: nn.Module) -> Params:
+    """Return a module's own parameters and buffers, by name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _seeded_features(
+    call: Callable[[Params, Tensor], Outputs], params: Params, x: Tensor
+) -> Tensor:
+    with seeded(torch.Generator().manual_seed(0)):
+        return call(params, x).features
+
+
+def _differing(expected: Params, got: Params) -> str | None:
+    """Return the first name whose tensors differ, or None."""
+    return next((name for name in expected if not _close(expected[name], got[name])), None)
+
+
+def _largest(tensor: Tensor) -> float:
+    """Return the largest absolute value of a tensor, of those that are finite."""
+    finite = tensor.detach()[tensor.isfinite()]
+    return float(finite.abs().max()) if finite.numel() else 0.0
+
+
+def _close(first: Tensor, second: Tensor, allowed: float | None = None) -> bool:
+    """Return whether tensors are equal but for rounding in another order.
+
+    `allowed`: the largest difference; by default 1e-4 of the largest value.
+    """
+    if torch.equal(first, second):  # most are, and large
+        return True
+    if allowed is None:
+        allowed = 1e-4 * _largest(first)
+    atol = max(allowed, 1e-6)
+    return torch.allclose(first, second.to(first), rtol=0.0, atol=atol, equal_nan=True)

@@ -42,7 +42,7 @@ def logits_together(net: Network, models: Params, x: Tensor, own_inputs: bool = 
     # A stack's layers, because vmap by itself gives bfloat16 other precisions than one model has.
     from bench.engine.stacked.layers import BatchedLayers
 
-    layers = BatchedLayers() if net.convolutional or net.autocasts else nullcontext()
+    layers = BatchedLayers() if net.has_batched_layers else nullcontext()
     dims = {"params": dict.fromkeys(models, 0), "x": 0 if own_inputs else None}
     with layers:
         outputs = each(net.eval, {"params": models, "x": x}, dims)

@@ -42,7 +42,13 @@ from bench.engine.federation import Federation
 from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
 from bench.engine.optimizers import Optimizer, decays
-from bench.engine.own_draws import drawing_layer, is_from_outside, refuse
+from bench.engine.own_draws import (
+    check_stacks,
+    drawing_layer,
+    is_from_outside,
+    mixes_samples,
+    refuse,
+)
 from bench.engine.pytree import num_bytes, shapes, tensors, to
 from bench.engine.rng import stream
 from bench.engine.server_context import FedView, PublicData, ServerSteps
@@ -207,6 +213,8 @@ class Simulation:
             layer = drawing_layer(name, info.input_shape)
             if layer and (self.backend != "loop" or self.device.type != "cpu"):
                 raise refuse(name, layer, "in a stack or on a GPU")
+            if self.backend != "loop":
+                check_stacks(name, info.input_shape)
             drawing = drawing or layer
         self.context = RunContext(
             algorithm=algorithm,
@@ -498,6 +506,8 @@ class Simulation:
             self.memories[result.client] = to(result.memory, "cpu")
             self._changed.add(result.client)
         for scores in self._scores.values():  # drop those of clients that have trained since
+            if self._pooled:  # the one client's model is everyone's
+                scores.clear()
             for client in cohort.params:
                 scores.pop(client, None)
         models = [server.params, *self.algorithm.evaluated(server).values()]
@@ -685,6 +695,7 @@ class _Maker:
             take_constants(module, initial)
         mean, std = info.normalization(setting.normalization)
         net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
+        net.batch_statistics |= mixes_samples(self.name, info.input_shape)
         params = initial_params(module, net.dtype, self.device)
         if initial:
             params = {name: initial[name].to(value) for name, value in params.items()}

@@ -17,7 +17,7 @@ from bench.charts.class_panels import DARK, label_width, strips
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import further
-from bench.figures.stored_runs import Drawable, Runs, picture_of_each, untracked
+from bench.figures.stored_runs import Pictures, Runs, picture_of_each
 from bench.stored.results import Run
 from leaderboards.problems import Problem
 from leaderboards.tables.captions import title
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 
 Field = dict[str, Any]
 
-_LACKING = untracked("accuracies by class", "classes")
 _NEEDED = tuple(f"classes/{name}" for name in ("rounds", "global", "counts", "clients", "local"))
 
 
-def find(runs: Runs, figure: str) -> Drawable:
+def find(runs: Runs) -> Pictures:
     """Find the pictures that the runs allow, one for each setting."""
-    return picture_of_each(runs, figure, _runs_to_show, spec, _LACKING)
+    return picture_of_each(runs, _runs_to_show, spec)
 
 
 def spec(runs: Runs, comparison: Problem, run_of: Mapping[str, Run]) -> Spec:

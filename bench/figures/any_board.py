@@ -13,7 +13,7 @@ from bench.charts.lines import Axis, fronts, mean_and_spread, own_colours
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, further
-from bench.figures.stored_runs import Drawable, Drawing, Runs, drawable
+from bench.figures.stored_runs import Pictures, Runs
 from bench.stored.groups import accuracy_of, on_clients, ranked_runs
 from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem
@@ -36,17 +36,14 @@ _COSTS = (
 )
 
 
-def differences(runs: Runs, figure: str) -> Drawable:
+def differences(runs: Runs) -> Pictures:
     """Find a forest plot for each setting in which algorithms have a cell with `fedavg`."""
-
-    def spec_of(comparison: Problem) -> Drawing | None:
+    for comparison in comparisons(runs.records, BY):
         tables = tables_of(comparison.records, [runs.primary])
         compared = gains(tables, runs.primary, BASELINE)
         drawn = [gain for gain in compared if gain.pooled.method not in REFERENCES]
-        return partial(_differences, runs.primary, comparison, drawn) if drawn else None
-
-    lacking = f"no setting here has an algorithm beside {BASELINE}"
-    return drawable(figure, comparisons(runs.records, BY), spec_of, lacking)
+        if drawn:
+            yield comparison, partial(_differences, runs.primary, comparison, drawn)
 
 
 def _differences(metric: Number, comparison: Problem, drawn: Sequence[Gain]) -> Spec:
@@ -83,18 +80,14 @@ def _line(gain: Gain, metric: Number) -> dict[str, Any]:
     }
 
 
-def costs(runs: Runs, figure: str) -> Drawable:
+def costs(runs: Runs) -> Pictures:
     """Find a picture of accuracy against traffic and time for each setting.
 
     A setting needs two algorithms in one cell.
     """
-
-    def spec_of(comparison: Problem) -> Drawing | None:
-        most = max(len(ranked_runs(cell)) for cell in comparison.cells)
-        return partial(_costs, runs, comparison) if most > 1 else None
-
-    lacking = "no cell here has two algorithms to compare"
-    return drawable(figure, comparisons(runs.records, ("alpha",)), spec_of, lacking)
+    for comparison in comparisons(runs.records, ("alpha",)):
+        if max(len(ranked_runs(cell)) for cell in comparison.cells) > 1:
+            yield comparison, partial(_costs, runs, comparison)
 
 
 def _costs(runs: Runs, comparison: Problem) -> Spec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from bench.terminal.words import IMPORT, OUTS, counted, folders_of, some_of, spl
 from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
-    from bench.figures.stored_runs import Drawable
+    from bench.figures.stored_runs import Drawing
 
 _EPILOG = """\
 examples:
@@ -99,13 +99,14 @@ def _figures(arguments: argparse.Namespace) -> None:
     if not drawing:
         sys.stdout.write("\n".join(_listing(drawable, outs)) + "\n")
         return
-    lacking = [figure for figure, pictures in drawable.items() if not pictures.sketches]
+    lacking = [figure for figure, pictures in drawable.items() if not pictures]
     if lacking and (not arguments.all or len(lacking) == len(drawable)):
         lines = [f"cannot be drawn from {', '.join(map(str, outs))}:"]
         for figure in lacking:
-            lines += _missing(figure, drawable[figure], outs)
+            lines += _missing(figure, outs)
         raise UsageError("\n".join(lines))
-    _draw(drawable, target, arguments.format, arguments.dry_run)
+    pictures = chain.from_iterable(pictures.items() for pictures in drawable.values())
+    _draw(pictures, target, arguments.format, arguments.dry_run)
 
 
 def _requested(arguments: argparse.Namespace) -> list[Figure]:
@@ -116,39 +117,41 @@ def _requested(arguments: argparse.Namespace) -> list[Figure]:
     return [FIGURES[name] for name in names or FIGURES]
 
 
-def _listing(drawable: Mapping[Figure, Drawable], outs: Sequence[Path]) -> Iterator[str]:
-    ready = [figure for figure, pictures in drawable.items() if pictures.sketches]
+def _listing(
+    drawable: Mapping[Figure, Mapping[str, Drawing]], outs: Sequence[Path]
+) -> Iterator[str]:
+    ready = [figure for figure, pictures in drawable.items() if pictures]
     figures = f"{len(ready)} of {counted(len(drawable), 'figure')}"
     yield f"{figures} can be drawn from {', '.join(map(str, outs))}"
     for figure in ready:
-        sketches = drawable[figure].sketches
-        more = f" and {len(sketches) - 1} more" if len(sketches) > 1 else ""
+        first, *others = drawable[figure]
+        more = f" and {len(others)} more" if others else ""
         yield _line(figure)
-        yield f"{_INDENT}{sketches[0].name}{more}"
+        yield f"{_INDENT}{first}{more}"
     if len(ready) < len(drawable):
         yield "\nthe other figures lack runs, which these commands make:"
-    for figure, pictures in drawable.items():
+    for figure in drawable:
         if figure not in ready:
-            yield from _missing(figure, pictures, outs)
+            yield from _missing(figure, outs)
 
 
-def _missing(figure: Figure, pictures: Drawable, outs: Sequence[Path]) -> Iterator[str]:
+def _missing(figure: Figure, outs: Sequence[Path]) -> Iterator[str]:
     yield _line(figure)
-    yield f"{_INDENT}{pictures.lacking}"
+    yield f"{_INDENT}{figure.lacking}"
     # A sweep cannot write into a file of rows.
     folder = next((out for out in outs if not out.is_file()), default_out())
     yield f"{_INDENT}{figure.command(folder)}"
 
 
 def _draw(
-    drawable: Mapping[Figure, Drawable], target: Path, formats: Sequence[str], dry_run: bool
+    pictures: Iterable[tuple[str, Drawing]], target: Path, formats: Sequence[str], dry_run: bool
 ) -> None:
     """Draw one picture after another; each file appears whole or not at all."""
-    for sketch in chain.from_iterable(pictures.sketches for pictures in drawable.values()):
-        paths = [target / f"{sketch.name}.{form}" for form in formats]
+    for name, drawing in pictures:
+        paths = [target / f"{name}.{form}" for form in formats]
         if not dry_run:
             target.mkdir(parents=True, exist_ok=True)
-            spec = sketch.spec()
+            spec = drawing()
             for path, form in zip(paths, formats, strict=True):
                 content = drawn(spec, form)
                 with atomic_file(path) as file:

@@ -9,10 +9,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.stored.groups import field_words, label_of
+from bench.stored.groups import field_words
 from bench.stored.results import Record
 from leaderboards.flags import FLAGS, flags_of, why_not_selected
-from leaderboards.problems import Problem, problems, setting_of
+from leaderboards.problems import Problem, label_of, problems, setting_of
 from leaderboards.shell_text import typed
 from leaderboards.tables.captions import IN_TITLE, labels_of
 

@@ -17,11 +17,11 @@ from bench.charts.lines import MARKED, Axis, lines, mean_and_spread, own_colours
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, further, seeds_said
-from bench.figures.stored_runs import Drawable, Drawing, Runs, drawable, untracked
-from bench.stored.groups import label_of, on_clients
+from bench.figures.stored_runs import Pictures, Runs
+from bench.stored.groups import on_clients
 from bench.stored.results import Record
 from leaderboards.numbers import METRICS, VARIANCE
-from leaderboards.problems import Cell, Problem
+from leaderboards.problems import Cell, Problem, label_of
 from leaderboards.tables.captions import labels_of, of_whose_models, title
 
 Row = dict[str, Any]
@@ -50,7 +50,6 @@ class Curves:
     """
 
     what: str
-    lacking: str
     x: Axis = ROUND
     ys: tuple[Axis, ...] = (ACCURACY,)
     across: tuple[str, ...] = ()  # fields of the setting; panels from left to right
@@ -58,17 +57,12 @@ class Curves:
     equal: bool = False  # lines end where the first of them does, so that all have spent the same
     several: bool = False  # nothing is drawn if there is only one panel in a row
 
-    def __call__(self, runs: Runs, figure: str) -> Drawable:
+    def __call__(self, runs: Runs) -> Pictures:
         """Find the pictures of this figure that the runs allow."""
-
-        def spec_of(comparison: Problem) -> Drawing | None:
+        for comparison in comparisons(runs.records, self.across, self.where):
             panels = self._panels(runs, comparison)
-            if not self._is_measured(panels):
-                return None
-            return partial(self._spec, runs, comparison, panels)
-
-        shown = comparisons(runs.records, self.across, self.where)
-        return drawable(figure, shown, spec_of, self.lacking)
+            if self._is_measured(panels):
+                yield comparison, partial(self._spec, runs, comparison, panels)
 
     def _spec(self, runs: Runs, comparison: Problem, panels: list[list[Panel]]) -> Spec:
         """Draw one picture."""
@@ -179,49 +173,27 @@ def _axis(cell: Cell, y: Axis) -> Axis:
 
 
 _GLOBAL = METRICS["accuracy"].quantity.capitalize()
-_NO_CURVE = "no finished run here has a curve of test accuracy"
 _LONG = {"local_epochs": 15}  # of FedDKD's second half of figures
 
-by_round = Curves(_GLOBAL, _NO_CURVE, across=("alpha",))
+by_round = Curves(_GLOBAL, across=("alpha",))
 
-at_equal_communication = Curves(
-    _GLOBAL,
-    "no finished run here communicates, or none has a curve of it",
-    COMMUNICATIONS,
-    across=("participation",),
-    equal=True,
-)
-at_equal_steps = Curves(
-    _GLOBAL,
-    "no finished run here has a curve of its local steps",
-    STEPS,
-    across=("participation",),
-    equal=True,
-)
-long_at_equal_communication = replace(
-    at_equal_communication, where=_LONG, lacking="no finished run here has 15 local epochs"
-)
-long_at_equal_steps = replace(
-    at_equal_steps, where=_LONG, lacking=long_at_equal_communication.lacking
-)
+at_equal_communication = Curves(_GLOBAL, COMMUNICATIONS, across=("participation",), equal=True)
+at_equal_steps = Curves(_GLOBAL, STEPS, across=("participation",), equal=True)
+long_at_equal_communication = replace(at_equal_communication, where=_LONG)
+long_at_equal_steps = replace(at_equal_steps, where=_LONG)
 # In print the two numbers of epochs have different weight decays.
 at_equal_steps_by_epochs = replace(
-    at_equal_steps,
-    lacking="no setting here has finished runs with several numbers of local epochs",
-    across=("local_epochs", "weight_decay"),
-    several=True,
+    at_equal_steps, across=("local_epochs", "weight_decay"), several=True
 )
 
 training_loss = Curves(
     "Training loss, that of each algorithm's own local problem, mean over the round's clients",
-    "no finished run here has a curve of training loss",
     ys=(Axis("train_loss", "training loss, nats"),),
 )
 
 global_and_local = Curves(
     "Accuracy on the test set of the global model, and of its round's clients' own models, "
     "mean over these",
-    untracked("the accuracy of the clients' own models", "local"),
     ys=(
         Axis("accuracy", "global accuracy, %", 100),
         Axis("local_accuracy", "mean local accuracy, %", 100),
@@ -231,7 +203,6 @@ global_and_local = Curves(
 fairness = Curves(
     "On the clients' own test samples: AMP, accuracy over all of them; FM, variance between "
     "clients; WLP, the worst client's accuracy",
-    "no run here keeps samples of its clients to test on: local_test_fraction is 0 in all",
     ys=(
         Axis("amp", "AMP, %", 100),
         Axis("fm", "FM, × 0.001", VARIANCE.scale),

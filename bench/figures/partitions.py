@@ -22,20 +22,16 @@ from bench.charts.theme import Spec
 from bench.data.splits import FIELDS
 from bench.errors import EnvironmentProblem
 from bench.figures.comparisons import comparisons, further, others, seeds_said
-from bench.figures.stored_runs import Drawable, Drawing, Runs, drawable, untracked
-from bench.stored.groups import label_of
+from bench.figures.stored_runs import Pictures, Runs
 from bench.stored.results import Record, Run
 from bench.terminal.words import listed
-from leaderboards.problems import BY, Cell, Problem
+from leaderboards.problems import BY, Cell, Problem, label_of
 from leaderboards.rows.schema import canonical_json
 from leaderboards.tables.captions import labels_of, of_whose_models, title
 
 Counts = NDArray[np.int64]
 
 _BEST = Axis("best_accuracy", "best test accuracy, %", 100)
-_NO_PARTITION = (
-    f"{untracked('the class counts of clients', 'classes')}; and the data are not here to count in"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,21 +43,18 @@ class Holding:
     counts: Counts  # (K, C) training samples of each class that each client holds
 
 
-def partitions(runs: Runs, figure: str, *, shaded: bool) -> Drawable:
+def partitions(runs: Runs, *, shaded: bool) -> Pictures:
     """Find pictures with a panel for each alpha.
 
     Only fields on which a partition depends tell pictures apart. `shaded`: draw shaded fields
     instead of bubbles.
     """
-
-    def spec_of(comparison: Problem) -> Drawing | None:
+    for comparison in comparisons(runs.records, ("alpha",), only=FIELDS):
         labels = labels_of(comparison)
         holdings_of_cells = [held_by(runs, cell, labels[cell.place]) for cell in comparison.cells]
         shown = list(filter(None, holdings_of_cells))
-        return partial(_partitions, comparison, shown, shaded) if shown else None
-
-    settings = comparisons(runs.records, ("alpha",), only=FIELDS)
-    return drawable(figure, settings, spec_of, _NO_PARTITION)
+        if shown:
+            yield comparison, partial(_partitions, comparison, shown, shaded)
 
 
 def _partitions(comparison: Problem, shown: Sequence[Holding], shaded: bool) -> Spec:
@@ -149,22 +142,15 @@ def _count_partition(fields: str, seed: int) -> tuple[Counts, str] | None:
     return np.stack(counts), shares.hash
 
 
-def with_accuracy(runs: Runs, figure: str) -> Drawable:
+def with_accuracy(runs: Runs) -> Pictures:
     """Find the pictures of Figure 3 of FedGKD.
 
     They have a column for each alpha, with its partition above and accuracy below.
     """
-
-    def spec_of(comparison: Problem) -> Drawing | None:
+    for comparison in comparisons(runs.records, BY):
         measured = [cell for cell in comparison.cells if list(_points(cell))]
-        return partial(_with_accuracy, runs, comparison) if len(measured) > 1 else None
-
-    return drawable(
-        figure,
-        comparisons(runs.records, BY),
-        spec_of,
-        "no setting here has finished runs at several values of alpha or participation",
-    )
+        if len(measured) > 1:
+            yield comparison, partial(_with_accuracy, runs, comparison)
 
 
 def _with_accuracy(runs: Runs, comparison: Problem) -> Spec:

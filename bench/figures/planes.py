@@ -18,7 +18,7 @@ from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.errors import EnvironmentProblem, UsageError
 from bench.figures.comparisons import further
-from bench.figures.stored_runs import Drawable, Runs, picture_of_each, untracked
+from bench.figures.stored_runs import Pictures, Runs, picture_of_each
 from bench.stored.results import Run
 from bench.terminal.console import say
 from bench.terminal.words import counted, listed
@@ -28,8 +28,6 @@ from leaderboards.tables.captions import title
 Edges = NDArray[np.float64]
 Classes = NDArray[np.int64]
 
-_NO_FEATURES = untracked("features", "local,features")
-_NO_MODELS = untracked("the model of a task in the plane, such as toy2d", "models")
 _NEEDED = ("features/labels", "features/client", "features/local")
 _PERPLEXITY = 30.0  # the default of scikit-learn
 # Panels beside each other.
@@ -40,9 +38,9 @@ _POINTS = 400
 _AGAIN = "delete it; --track models with --force makes it again"
 
 
-def features(runs: Runs, figure: str) -> Drawable:
+def features(runs: Runs) -> Pictures:
     """Find the pictures that the runs allow, one for each setting."""
-    return picture_of_each(runs, figure, _with_features, _features, _NO_FEATURES)
+    return picture_of_each(runs, _with_features, _features)
 
 
 def _with_features(runs: Runs, comparison: Problem) -> dict[str, Run]:
@@ -118,9 +116,9 @@ def _local_title(name: str, arrays: Arrays) -> str:
     return f"{name}, local: {100 * accuracy:.2f} %"
 
 
-def boundaries(runs: Runs, figure: str) -> Drawable:
+def boundaries(runs: Runs) -> Pictures:
     """Find the pictures that the runs allow, one for each setting."""
-    return picture_of_each(runs, figure, _with_a_model, _boundaries, _NO_MODELS)
+    return picture_of_each(runs, _with_a_model, _boundaries)
 
 
 def _with_a_model(runs: Runs, comparison: Problem) -> dict[str, Run]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,80 +10,31 @@ from typing import Any
 
 from bench.artifacts import Arrays, Tracked
 from bench.charts.theme import Spec
-from bench.compare.filters import chosen
+from bench.compare.filters import filtered
 from bench.errors import EnvironmentProblem
-from bench.figures.comparisons import comparisons, file_name
-from bench.stored.groups import label_of, labels_of
+from bench.figures.comparisons import comparisons
+from bench.stored.groups import labels_of
 from bench.stored.results import Record, Results, Run, shown_accuracies
 from bench.stored.results import read as read_results
 from bench.terminal.render import note_superseded
 from leaderboards.numbers import Number
-from leaderboards.problems import Problem
+from leaderboards.problems import Problem, label_of
 from leaderboards.selection import ALL_RUNS, Selection
 
 Drawing = Callable[[], Spec]  # makes a picture's specification, which takes time
-
-
-@dataclass(frozen=True)
-class Sketch:
-    """A picture that can be drawn."""
-
-    name: str  # of its file, without the ending
-    spec: Drawing
-
-
-def untracked(what: str, names: str) -> str:
-    """Describe the lack of tracked data. `names`: of `bench.execution.TRACKS`, as typed."""
-    return f"no run here keeps {what}, as --track {names} does; --force runs again what is stored"
-
-
-@dataclass(frozen=True)
-class Drawable:
-    """The pictures of a figure that the runs allow, and what the runs lack if there are none."""
-
-    sketches: tuple[Sketch, ...]
-    lacking: str = ""
-
-
-def drawable(
-    figure: str,
-    shown: Iterable[Problem],
-    spec_of: Callable[[Problem], Drawing | None],
-    lacking: str,
-) -> Drawable:
-    """Find the pictures of a figure.
-
-    Args:
-        figure: its name.
-        shown: the comparisons, one for each picture.
-        spec_of: returns what draws a comparison; None if it cannot be drawn.
-        lacking: what the runs lack if there is no picture.
-    """
-    sketches = []
-    for comparison in shown:
-        spec = spec_of(comparison)
-        if spec is not None:
-            sketches.append(Sketch(file_name(figure, comparison), spec))
-    return Drawable(tuple(sketches), lacking)
+Pictures = Iterator[tuple[Problem, Drawing]]  # each with the cells that it shows
 
 
 def picture_of_each(
     runs: Runs,
-    figure: str,
     choose: Callable[[Runs, Problem], Mapping[str, Run]],
     spec: Callable[[Runs, Problem, Mapping[str, Run]], Spec],
-    lacking: str,
-) -> Drawable:
-    """Find a picture for each setting of which `choose` returns runs, by label.
-
-    `spec` draws it; `lacking` is that of `drawable`.
-    """
-
-    def spec_of(comparison: Problem) -> Drawing | None:
+) -> Pictures:
+    """Find a picture for each setting of which `choose` returns runs, by label; `spec` draws it."""
+    for comparison in comparisons(runs.records, ()):
         chosen_runs = choose(runs, comparison)
-        return partial(spec, runs, comparison, chosen_runs) if chosen_runs else None
-
-    return drawable(figure, comparisons(runs.records, ()), spec_of, lacking)
+        if chosen_runs:
+            yield comparison, partial(spec, runs, comparison, chosen_runs)
 
 
 @dataclass(frozen=True)
@@ -182,7 +133,7 @@ def read(
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
     results = read_results(outs, selection)
-    frame = chosen(results.source.runs(), where, ", ".join(map(str, outs)))
+    frame = filtered(results.source.runs(), where, ", ".join(map(str, outs)))
     note_superseded(frame, selection.tuned)
     keys = set(frame["run_key"])
     records = []

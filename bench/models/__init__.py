@@ -24,7 +24,7 @@ PROJECTION = 256  # MOON, section 4.1: the projection head's output
 def version(name: str, input_shape: tuple[int, ...]) -> int | None:
     """Return a number that changes with a model from outside.
 
-    It covers the model's source, and frozen weights that it loads. It is None for this suite's own
+    It covers the model's source, and weights that it loads. It is None for this suite's own
     models.
 
     Raises:
@@ -36,8 +36,8 @@ def version(name: str, input_shape: tuple[int, ...]) -> int | None:
         return None
     from bench.models.outside import examined
 
-    frozen = examined(name, input_shape).frozen
-    return source if frozen is None else zlib.crc32(frozen.to_bytes(4, "big"), source)
+    loaded = examined(name, input_shape).loaded
+    return source if loaded is None else zlib.crc32(loaded.to_bytes(4, "big"), source)
 
 
 def check_model(name: str, input_shape: tuple[int, ...], kind: str | None = None) -> None:

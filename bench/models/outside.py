@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from bench.models.registry import KIND, parse
 
@@ -23,14 +25,15 @@ class BodyFacts:
     Args:
         features: D, the numbers that it returns for an example.
         trainable: numbers of its parameters that are trained.
-        frozen: checksum of the frozen parameters that every construction gives alike, such as
-            pretrained weights; None if there are none. Frozen parameters that are drawn follow the
-            run's seed.
+        loaded: checksum of the parameters that every construction gives alike, such as pretrained
+            weights; None if there are none. Parameters that are drawn follow the run's seed. Of
+            those that are trained, tensors of one number, such as ones, do not count: the source
+            says them.
     """
 
     features: int
     trainable: int
-    frozen: int | None
+    loaded: int | None
 
 
 @cache
@@ -45,13 +48,10 @@ def examined(name: str, input_shape: tuple[int, ...]) -> BodyFacts:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         body = body_of(name, input_shape)
-        frozen = _frozen(body)
-        if frozen:
-            torch.manual_seed(1)
-            again = _frozen(body_of(name, input_shape))
-            # Those that are equal are not drawn.
-            frozen = {key: value for key, value in frozen.items() if torch.equal(value, again[key])}
-    checksum = _checksum(frozen) if frozen else None
+        torch.manual_seed(1)
+        another = body_of(name, input_shape)
+    loaded = _alike(_telling(body), dict(another.named_parameters()))
+    checksum = _checksum(loaded) if loaded else None
     return BodyFacts(_feature_dim(name, body, input_shape), _num_trainable(body), checksum)
 
 
@@ -75,8 +75,10 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
         )
     if form.lora:
         body.add_factors(form.lora)  # type: ignore[operator]
+    _check_types(name, body)
     _check_batchnorm(name, body)
     features = _feature_dim(name, body, input_shape)
+    _check_copies(name, body)
     if entry.features and entry.features != features:
         raise KIND.error(
             name, f"features is {entry.features}, the body returns {features}; 0 counts them"
@@ -94,8 +96,29 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
     return body
 
 
+def _check_types(name: str, body: nn.Module) -> None:
+    """Raise UsageError for complex numbers, which no backend trains."""
+    for tensor_name, value in (*body.named_parameters(), *body.named_buffers()):
+        if value.is_complex():
+            raise KIND.error(
+                name,
+                f"{tensor_name} is {value.dtype}: make it two real tensors, and combine them by "
+                "torch.complex in `forward`",
+            )
+
+
 def _check_batchnorm(name: str, body: nn.Module) -> None:
     """Raise UsageError if body and entry disagree about BatchNorm layers."""
+    for layer_name, layer in body.named_modules():
+        if isinstance(layer, _BatchNorm) and (
+            layer.momentum is None or not layer.track_running_stats
+        ):
+            raise KIND.error(
+                name,
+                f"{layer_name or 'the body'} has momentum={layer.momentum}, track_running_stats="
+                f"{layer.track_running_stats}: BatchNorm needs a number and True here, because a "
+                "count of batches cannot be averaged, and evaluation must not depend on the batch",
+            )
     has_batchnorm = _has_batchnorm(body)
     if has_batchnorm == parse(name).has_batchnorm:
         return
@@ -123,14 +146,15 @@ def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> in
     tokens = parse(name).entry.tokens
     x = torch.zeros(BATCH, *input_shape, dtype=torch.long if tokens else torch.float32)
     training = body.training
+    used = _copy_for_a_pass(body)
     try:
-        out = body.eval()(x)
+        out = used.eval()(x)
     except Exception as error:
         raise KIND.error(
             name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}"
         ) from error
     finally:
-        body.train(training)
+        used.train(training)
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise KIND.error(
@@ -139,12 +163,45 @@ def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> in
     return out.shape[1]
 
 
+def _copy_for_a_pass(body: nn.Module) -> nn.Module:
+    """Copy a body, so that nothing of the pass stays in it.
+
+    The body itself is returned if the pass makes lazy parameters, or tensors that can be copied in
+    place of those that cannot, as `torch.nn.utils.weight_norm` does.
+    """
+    if any(map(is_lazy, body.parameters())):
+        return body
+    try:
+        return copy.deepcopy(body)
+    except RuntimeError:
+        return body
+
+
+def _check_copies(name: str, body: nn.Module) -> None:
+    """Raise UsageError if torch cannot copy a body."""
+    try:
+        copy.deepcopy(body)
+    except RuntimeError as error:
+        reason = "keeps a tensor that was computed from its weights, which would not follow them"
+        raise KIND.error(name, f"{reason}: compute it in `forward` ({error})") from error
+
+
 def _num_trainable(body: nn.Module) -> int:
     return sum(value.numel() for value in body.parameters() if value.requires_grad)
 
 
-def _frozen(body: nn.Module) -> dict[str, Tensor]:
-    return {name: value for name, value in body.named_parameters() if not value.requires_grad}
+def _telling(body: nn.Module) -> dict[str, Tensor]:
+    """Select the parameters that are frozen, or hold more than one number."""
+    parameters: dict[str, Tensor] = {}
+    for name, value in body.named_parameters():
+        if not value.requires_grad or bool((value != value.flatten()[:1]).any()):
+            parameters[name] = value
+    return parameters
+
+
+def _alike(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Select the tensors that are equal in both mappings."""
+    return {name: value for name, value in first.items() if torch.equal(value, second[name])}
 
 
 def _checksum(values: Mapping[str, Tensor]) -> int:

@@ -15,7 +15,9 @@ from bench.planning.options import TWO_STAGE, SweepOptions, Texts
 from bench.terminal.words import unknown
 from search_spaces import PAPERS, Grid, cast, setting_fields
 
-LABEL = "label"  # in `--set label=NAME`: the column of labels of `--dataset csv:PATH`
+LABEL = "label"  # in `--set label=NAME`: the column of labels of `csv:PATH`
+PUBLIC = "public"  # in `--set public=NAME:N`, whose NAME may be a path as that of `--dataset`
+TABLE = "csv:"
 REPLICATE_STEP = 1000  # replicate r of seed p has seed p + 1000 r
 
 # Values of hyper-parameters, by (algorithm or None for any, name).
@@ -29,20 +31,43 @@ def with_named_data(options: SweepOptions, notes: list[str]) -> SweepOptions:
     data.
     """
     labels = options.values.get(LABEL, ())
-    if not data.is_path(options.dataset):
+    publics = options.values.get(PUBLIC, ())
+    typed = [options.dataset, *(name_and_count(text)[0] for text in publics)]
+    paths = [name for name in typed if data.is_path(name)]
+    if not paths:
         return options
     if len(labels) > 1:
         raise UsageError(
             f"label takes the name of one column, got {', '.join(labels)}{options.place_of(LABEL)}"
         )
-    info = data.info(data.named(options.dataset, *labels))
-    inputs = "x".join(map(str, info.input_shape))
-    notes.append(
-        f"{info.name} is {options.dataset}: {info.train_size:,} training and "
-        f"{info.test_size:,} test samples, {info.kind} of {inputs}, {info.num_classes} classes"
-    )
+    tables = [path for path in paths if path.startswith(TABLE)]
+    names = {}
+    for path in dict.fromkeys(paths):
+        of_path = labels if path in tables or not tables else ()
+        info = data.info(data.named(path, *of_path))
+        inputs = "x".join(map(str, info.input_shape))
+        notes.append(
+            f"{info.name} is {path}: {info.train_size:,} training and "
+            f"{info.test_size:,} test samples, {info.kind} of {inputs}, {info.num_classes} classes"
+        )
+        names[path] = info.name
     values = {name: texts for name, texts in options.values.items() if name != LABEL}
-    return replace(options, dataset=info.name, values=values)
+    if publics:
+        values[PUBLIC] = tuple(_named_public(text, names) for text in publics)
+    dataset = names.get(options.dataset, options.dataset)
+    return replace(options, dataset=dataset, values=values)
+
+
+def name_and_count(public: str) -> tuple[str, str]:
+    """Divide `NAME:N`, a text of `public`, into its two parts."""
+    name, _, count = public.rpartition(":")
+    return name, count
+
+
+def _named_public(text: str, names: Mapping[str, str]) -> str:
+    """Return a text of `public`, with the name by content in place of a path."""
+    name, count = name_and_count(text)
+    return f"{names[name]}:{count}" if name in names else text
 
 
 def check_names(options: SweepOptions) -> None:

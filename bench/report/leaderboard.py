@@ -7,14 +7,13 @@ from itertools import chain, product
 from typing import Any
 
 from bench.report.tuning import text_of
-from bench.stored.groups import Group, hyperparameters, is_reference, label_of, number
+from bench.stored.groups import Group, hyperparameters, is_reference, number
 from bench.stored.results import Record, worth_saying
 from leaderboards.flags import flags_to_show
 from leaderboards.numbers import Number
-from leaderboards.problems import REFERENCES, Cell, differing, sortable
+from leaderboards.problems import REFERENCES, Cell, differing, label_of, sortable
 from leaderboards.tables import ResultTable, TableCell, state_of
-from leaderboards.tables.model import EXCLUDED
-from leaderboards.tables.model import number as number_text
+from leaderboards.tables.model import EXCLUDED, number_text
 from leaderboards.tables.over_cells import (
     BASELINE,
     Gain,
@@ -95,7 +94,7 @@ def matrix_sections(
 
 
 def _matrix(table: ResultTable, metric: Number) -> dict[str, Any]:
-    columns = [column for column, head in table.results if head.metric.name == metric.name]
+    columns = [column for column, _ in table.results_of(metric)]
     lines: list[Row] = []
     excluded = False
     for row in table.rows:
@@ -212,8 +211,7 @@ def _rows(
     }
 
     def order(record: Record) -> tuple[Any, ...]:
-        shown = places.get(_key(record, first_metric))
-        rank = None if shown is None else shown.rank
+        rank = record[f"{first_metric.name}_rank"]
         mean = record[f"{first_metric.name}_mean"] or 0.0
         return is_reference(record), rank is None, rank or 0, -mean, label_of(record)
 

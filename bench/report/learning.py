@@ -9,11 +9,11 @@ from typing import Any
 
 from bench.charts.lines import MARKED, Axis, Keys, live_lines, mean_and_spread
 from bench.report.charts import ChartColumn, Charts
-from bench.stored.groups import Group, accuracy_of, label_of, number, on_clients
+from bench.stored.groups import Group, accuracy_of, number, on_clients
 from bench.stored.results import Results
 from bench.terminal.words import counted
 from leaderboards.flags import why_not_selected
-from leaderboards.problems import Cell
+from leaderboards.problems import Cell, label_of
 
 Row = dict[str, Any]
 

@@ -21,7 +21,7 @@ from leaderboards.numbers import NUMBERS, SECONDS, Curve, Number, metric_named, 
 from leaderboards.problems import base_model
 from leaderboards.rows.schema import canonical_json
 from leaderboards.shell_text import shell_command
-from leaderboards.tables.model import number
+from leaderboards.tables.model import number_text
 
 _SHORT_COMMIT = 10
 _ORIGIN = (
@@ -162,7 +162,7 @@ def _text(value: float, metric: Number) -> str:
         return duration(value)
     if metric.whole and metric.unit.scale == 1:
         return f"{value:,}"
-    return f"{number(value, metric)} {metric.unit.shown}".strip()
+    return f"{number_text(value, metric)} {metric.unit.shown}".strip()
 
 
 def _commands(run: Run) -> Iterator[str]:

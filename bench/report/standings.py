@@ -13,7 +13,7 @@ from bench.terminal.words import counted
 from leaderboards.numbers import Number
 from leaderboards.stats.seeds import INTERVAL_FROM
 from leaderboards.tables import ResultTable, Sheet, TableCell
-from leaderboards.tables.model import number
+from leaderboards.tables.model import number_text
 from leaderboards.tables.over_cells import BASELINE, over_cells
 
 _TABLE = (
@@ -80,11 +80,10 @@ def _add_map(
 ) -> int:
     rows = []
     for metric in metrics:
-        for column, head in table.results:
-            if head.metric.name == metric.name:
-                values = map(value_text, head.place)
-                place = {"metric": metric.name, **dict(zip(group.by, values, strict=True))}
-                rows.append(place | _winner(table, column, metric))
+        for column, head in table.results_of(metric):
+            values = map(value_text, head.place)
+            place = {"metric": metric.name, **dict(zip(group.by, values, strict=True))}
+            rows.append(place | _winner(table, column, metric))
     text = "; ".join(
         f"alpha {row['alpha']}, participation {row['participation']}: {row['algorithm'] or 'none'} "
         f"{row['numbers']}, {row['verdict']}"
@@ -110,11 +109,11 @@ def _winner(table: ResultTable, column: int, metric: Number) -> dict[str, Any]:
     order = sorted(ranked, key=lambda label: (ranked[label].rank, label))
     best = order[0]
     means = [float(ranked[label].statistic("mean") or 0.0) for label in order[:2]]
-    numbers = f"{number(means[0], metric)} %"
+    numbers = f"{number_text(means[0], metric)} %"
     if len(order) > 1:
         margin = means[0] - means[1]
         if margin > 0:
-            numbers += f", {number(margin, metric, sign=True)} points"
+            numbers += f", {number_text(margin, metric, sign=True)} points"
         else:
             numbers += f", as {order[1]}"
     verdict = _verdict([ranked[label] for label in order])

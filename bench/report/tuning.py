@@ -7,10 +7,10 @@ from typing import Any
 
 from bench.charts.theme import Spec, colour, dash, whole
 from bench.report.charts import ChartColumn, Charts
-from bench.stored.groups import Group, hyperparameters, label_of, number
+from bench.stored.groups import Group, hyperparameters, number
 from bench.stored.results import Record
 from leaderboards.numbers import is_number
-from leaderboards.problems import differing, sortable
+from leaderboards.problems import differing, label_of, sortable
 from leaderboards.selection import selecting_number
 
 _DISCRETE = 12  # number of different values beyond which they are on a continuous scale

@@ -197,7 +197,7 @@ def same(left: Any, right: Any) -> bool:
 
 def _same_leaf(left: Any, right: Any) -> bool:
     if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
-        return bool(left == right)
+        return bool(left == right) or bool(left != left and right != right)
     if torch.equal(left, right):
         return True
     return left.shape == right.shape and bool(((left == right) | (left != left)).all())
@@ -210,7 +210,7 @@ def identical(left: Simulation, right: Simulation) -> bool:
     """
     if left.round != right.round or left.progress.traffic != right.progress.traffic:
         return False
-    if left.progress.curves != right.progress.curves:
+    if not same(left.progress.curves, right.progress.curves):
         return False
     state = {"params": left.server.params, "extra": left.server.extra, "memories": left.memories}
     other = {"params": right.server.params, "extra": right.server.extra, "memories": right.memories}

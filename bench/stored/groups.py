@@ -13,7 +13,7 @@ from bench.stored.results import Record, Run
 from bench.terminal.words import counted
 from leaderboards import problems
 from leaderboards.numbers import METRICS, Number
-from leaderboards.problems import BY, FINETUNED, REFERENCES, Cell, Problem
+from leaderboards.problems import BY, FINETUNED, REFERENCES, Cell, Problem, label_of
 from leaderboards.selection import CLIENTS
 from leaderboards.shell_text import typed
 from leaderboards.tables.captions import local_training
@@ -81,11 +81,6 @@ def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
     first = ("dataset", "model", "num_clients", "rounds")
     grouped = problems.problems(records, BY, beside=("dataset", "model"), first=first)
     return tuple(Group(**vars(problem), key=f"s{i}") for i, problem in enumerate(grouped, start=1))
-
-
-def label_of(record: Record) -> str:
-    """Return the record's label, as `problems.label_of` makes it."""
-    return problems.label_of(record["algorithm"], record["model"])
 
 
 def is_reference(record: Record) -> bool:

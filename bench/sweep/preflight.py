@@ -209,7 +209,7 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
     outside = [(model, shape) for model, shape in sorted(shapes) if parse(model).base not in MODELS]
     if not outside:
         return
-    from bench.engine.own_draws import drawing_layer, refuse
+    from bench.engine.own_draws import check_stacks, drawing_layer, refuse
 
     places = {
         "on a GPU": device != "cpu",
@@ -221,6 +221,8 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
         layer = drawing_layer(model, shape)
         if layer and refused:
             raise refuse(model, layer, refused[0])
+        if refused and backend != "loop":
+            check_stacks(model, shape)
 
 
 def gpu_share(plan: Plan, execution: Execution, trials: Trials) -> float:

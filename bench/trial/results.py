@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,13 +72,29 @@ def rows_of(
         # and so may a model for one client alone.
         if final is not None and not reference and not for_itself:
             diverged = diverged or guesses(final, chance, test_samples, short)
+        complaint = progress.complaint
+        if suffix.endswith(FINETUNED) and not complaint:
+            complaint = _lost_in_further_steps(curve)
+            diverged = diverged or bool(complaint)
         outcome = {
-            "error": progress.complaint or None,
+            "error": complaint or None,
             "diverged": diverged,
             "personal": suffix in personal,
         }
         rows.append(({**_common(run_spec, suffix), **results, **facts, **outcome}, curve))
     return rows
+
+
+def _lost_in_further_steps(curve: Sequence[MeasuredPoint]) -> str:
+    """Describe the first loss after further steps that is not finite; empty if there is none.
+
+    The run goes on without these models, so it does not notice. Their accuracy would be that of
+    guessing the first class.
+    """
+    for at, metric, value in curve:
+        if metric == "loss" and not math.isfinite(value):
+            return f"round {at}, after further steps the loss is not finite"
+    return ""
 
 
 def _selected_on(run_spec: RunSpec) -> str:

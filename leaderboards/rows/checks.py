@@ -1,20 +1,19 @@
 """Checks of rows: columns, types, ranges, identity; and of a row against its curve.
 
-`row_problems` checks all of a row, before it is stored and in `verify`. `table_problems` makes
-those checks that a whole table allows at once; every reader calls it. `curve_problems` compares a
-row with its curve, when folders are validated or merged.
+`table_problems` has the rules for values; every reader calls it. `check_row` applies them to a row
+before it is stored, after its columns and their types. `curve_problems` compares a row with its
+curve, when folders are validated or merged.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.numbers import FRACTION, Curve, is_number, metric_named, numbers_of
+from leaderboards.numbers import FRACTION, Curve, Point, metric_named, numbers_of
+from leaderboards.rows.frames import run_table
 from leaderboards.rows.schema import (
     COLUMNS,
     CURVE_COLUMNS,
@@ -31,8 +30,11 @@ from leaderboards.shell_text import printable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CurvePoint = tuple[int, str, float | None]
-_ALLOWED = {"status": STATUSES, "selected_on": SELECTED_ON}
+_ALLOWED: dict[str, tuple[Any, ...]] = {
+    "status": STATUSES,
+    "selected_on": SELECTED_ON,
+    "schema_version": (SCHEMA_VERSION,),
+}
 _RUN_KEY = "[0-9a-f]{64}"
 _LONGEST = 200  # characters of a text in a message
 
@@ -45,15 +47,14 @@ def check_row(row: Mapping[str, Any]) -> None:
     Raises:
         ValueError: a column is missing, unknown, of another type, empty or out of range; the status
             is unknown; or hp_json or setting_json disagrees with its columns. The message names all
-            of these, not only the first.
+            faults of one kind, not only the first.
     """
-    _raise_if_any(
-        f"the row of {row.get('algorithm')!r}, seed {row.get('seed')!r}, cannot be stored",
-        row_problems(row),
-    )
+    message = f"the row of {row.get('algorithm')!r}, seed {row.get('seed')!r}, cannot be stored"
+    _raise_if_any(message, _form_problems(row))
+    _raise_if_any(message, (problem for _, problem in table_problems(run_table(row))))
 
 
-def check_curve(curve: Iterable[CurvePoint]) -> None:
+def check_curve(curve: Iterable[Point]) -> None:
     """Check the points `(round, metric, value)` of a curve.
 
     A value may be None if it is not a number.
@@ -70,9 +71,8 @@ def _raise_if_any(message: str, problems: Iterable[str]) -> None:
         raise ValueError(f"{message}: {'; '.join(phrases)}")
 
 
-def row_problems(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield everything that `check_row` refuses about a row, one phrase each."""
-    names = {column.name for column in COLUMNS}
+def _form_problems(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the columns of a row that are missing, unknown, or of another type."""
     missing = [
         column.name
         for column in COLUMNS
@@ -80,62 +80,21 @@ def row_problems(row: Mapping[str, Any]) -> Iterator[str]:
     ]
     if missing:
         yield f"missing columns {', '.join(missing)} (give None if there is no value)"
-    unknown = sorted(set(row) - names)
+    unknown = sorted(row.keys() - {column.name for column in COLUMNS})
     if unknown:
         yield f"unknown columns {', '.join(unknown)}; known are those of leaderboards.COLUMNS"
-    finished = row.get("status") == "finished"
     for column in COLUMNS:
-        if column.name in row:
-            yield from _value_problems(column, row[column.name], finished)
-    if not missing:
-        yield from _relation_problems(row)
-
-
-def _value_problems(column: Column, value: Any, finished: bool) -> Iterator[str]:
-    if value is None:
-        if finished and not column.nullable and column.name not in READ_OFF_CURVES:
-            yield f"{column.name} is empty in a finished row"
-        elif not column.empty_allowed:
-            yield f"{column.name} is empty"
-    elif not _TYPES[column.type](value):
-        yield f"{column.name} must be of type {column.type}, got {value!r} ({type(value).__name__})"
-    else:
-        parts = value.values() if isinstance(value, Mapping) else [value]
-        for part in parts:
-            problem = _range_problem(column, part)
-            if problem:
-                yield f"{column.name} {problem}, got {value!r}"
-
-
-def _range_problem(column: Column, value: Any) -> str:
-    if not is_number(value):
-        return ""
-    if not math.isfinite(value):
-        return "must be finite (None if there is no value)"
-    if column.unit == "fraction" and not 0 <= value <= 1:
-        return "must be a fraction in [0, 1]"
-    return "must be >= 0" if column.unit != "any" and value < 0 else ""
-
-
-def _relation_problems(row: Mapping[str, Any]) -> Iterator[str]:
-    for name, allowed in {**_ALLOWED, "schema_version": (SCHEMA_VERSION,)}.items():
-        if row[name] not in allowed:
-            yield f"{name} must be one of {', '.join(map(str, allowed))}, got {row[name]!r}"
-    if not re.fullmatch(_RUN_KEY, str(row["run_key"])):
-        yield f"run_key must be 64 lower-case hexadecimal digits, got {row['run_key']!r}"
-    if row["status"] == "failed" and not row["error"]:
-        yield "error is empty in a failed row: say why it failed"
-    yield from _json_problems("hp_json", row["hp_json"], {})
-    setting = {name: row[name] for name in SETTING_COLUMNS}
-    yield from _json_problems("setting_json", row["setting_json"], setting)
+        value = row.get(column.name)
+        if value is not None and not _TYPES[column.type](value):
+            kind = type(value).__name__
+            yield f"{column.name} must be of type {column.type}, got {value!r} ({kind})"
 
 
 def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
-    """Yield the position and the fault of rows, one for each column with faults.
+    """Yield the position and the fault of rows.
 
-    The rules are those of `check_row`: numbers are finite and in their range, texts are allowed
-    ones, and no required value is empty. Each distinct text of JSON is read once.
-    Columns that the table lacks are not checked.
+    Numbers are finite and in their range, texts are allowed ones, and no required value is empty.
+    Each distinct text of JSON is read once. Columns that the table lacks are not checked.
     """
     import pyarrow.compute as pc
 
@@ -146,10 +105,10 @@ def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
             continue
         values = rows[column.name]
         for faulty, problem in _column_problems(column, values, finished):
-            at = pc.index(faulty, True).as_py()
-            if at >= 0:
-                value = "" if values[at].as_py() is None else f", got {values[at]}"
-                yield at, f"{column.name} {problem}{value}"
+            for at in pc.indices_nonzero(faulty).to_pylist():
+                value = values[at].as_py()
+                got = "" if value is None else f", got {value!r}"
+                yield at, f"{column.name} {problem}{got}"
     yield from _distinct_json_problems(rows)
 
 
@@ -174,14 +133,14 @@ def _column_problems(
     if column.name in _ALLOWED:
         allowed = _ALLOWED[column.name]
         is_allowed = pc.is_in(values, pa.array(allowed))
-        yield pc.invert(is_allowed), f"must be one of {', '.join(allowed)}"
+        yield pc.invert(is_allowed), f"must be one of {', '.join(map(str, allowed))}"
     if column.name == "run_key":
         is_key = pc.match_substring_regex(values, f"^{_RUN_KEY}$")
         yield pc.invert(is_key), "must be 64 lower-case hexadecimal digits"
 
 
 def _distinct_json_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
-    """Yield position and fault of the first row of each distinct text of JSON that has a fault."""
+    """Yield the position of each row whose JSON has a fault, and the fault."""
     import numpy as np
     import pyarrow as pa
 
@@ -192,11 +151,12 @@ def _distinct_json_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
         fields = [name, *present]
         positions = pa.array(np.arange(rows.num_rows))
         groups = rows.select(fields).append_column("place", positions).group_by(fields)
-        for distinct in groups.aggregate([("place", "min")]).to_pylist():
-            at = distinct.pop("place_min")
+        for distinct in groups.aggregate([("place", "list")]).to_pylist():
+            places = distinct.pop("place_list")
             text = distinct.pop(name)
             for problem in _json_problems(name, text, distinct):
-                yield at, problem
+                for at in places:
+                    yield at, problem
 
 
 def curve_problems(row: Mapping[str, Any], curve: Curve) -> Iterator[str]:
@@ -262,7 +222,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, float | None)
 
 
-def _point_problems(curve: Iterable[CurvePoint]) -> Iterator[str]:
+def _point_problems(curve: Iterable[Point]) -> Iterator[str]:
     seen = set()
     names = [column.name for column in CURVE_COLUMNS[2:]]
     for point in curve:

@@ -39,6 +39,7 @@ TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")  # the name of a file until it is
 _DAY = 24 * 60 * 60
 # The system names no file in these.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+_REPEATED = "; its runs are then run again"
 _NEVER_EMPTY = ("run_key", "status", "file", "round", "metric")
 # Microseconds from 1970 to the year 9999, the last that Python knows.
 _LAST_TIME = 253_370_764_800_000_000
@@ -62,27 +63,26 @@ class StoreError(ValueError):
 
 
 class BrokenFileError(StoreError):
-    """An error about a truncated, damaged or foreign file.
-
-    `problem` is the message without its advice.
-    """
+    """An error about a truncated, damaged or foreign file."""
 
     def __init__(self, path: Path, problem: str, advice: str = "") -> None:
         super().__init__(path, f"{problem}: {advice or remedy(path)}")
-        self.problem = problem
 
 
 def remedy(path: Path) -> str:
     """Advise what to do about an unusable file.
 
-    A segment may hold thousands of runs, so it must not be deleted.
+    A segment may hold thousands of runs, so it must not be deleted; nor must a file that is in no
+    result folder, because the user may have named it by mistake.
     """
+    if path.parent.name not in ("runs", "curves"):
+        return "name a result folder, or a file of rows"
     files = "it"
     if path.parent.name == "curves":  # its rows, left without it, would count as done
         files = f"it and {path.parent.parent / 'runs' / path.name}"
     if path.name.startswith("packed-"):
-        return f"bring it back from a backup or a mirror, or move {files} away"
-    return f"delete {files}, or move {files} away"
+        return f"bring it back from a backup or a mirror, or move {files} away{_REPEATED}"
+    return f"delete {files}, or move {files} away{_REPEATED}"
 
 
 def part_of(folder: Path, name: str) -> Path:
@@ -405,9 +405,7 @@ def _opened(
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BrokenFileError(
-            path,
-            f"{path} is no readable parquet file ({size} bytes; {reason})",
-            f"{remedy(path)}; its runs are then run again",
+            path, f"{path} is no readable parquet file ({size} bytes; {reason})"
         ) from error
     finally:
         opened.close()

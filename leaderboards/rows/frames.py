@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.numbers import LARGEST, NUMBERS, Curve, numbers_of
-from leaderboards.rows.checks import CurvePoint
+from leaderboards.numbers import LARGEST, NUMBERS, Curve, Point, numbers_of
 from leaderboards.rows.schema import READ_OFF_CURVES, curves_schema, runs_schema
 from leaderboards.shell_text import CONTROL, REPLACED
 
@@ -25,7 +24,7 @@ def run_table(row: Mapping[str, Any]) -> pa.Table:
     return pa.Table.from_pylist([dict(row)], schema=runs_schema(stored="written" in row))
 
 
-def curve_table(row: Mapping[str, Any], curve: Sequence[CurvePoint]) -> pa.Table:
+def curve_table(row: Mapping[str, Any], curve: Sequence[Point]) -> pa.Table:
     """Make a table of a checked curve of the run `row`; values that are not finite become empty."""
     import pyarrow as pa
 

@@ -224,6 +224,8 @@ REQUIRED = {
     ),
     "curves": tuple(column.name for column in CURVE_COLUMNS),
 }
+# Columns that together are the environment of a run.
+ENVIRONMENT = ("device", "cpu", "threads", "backend", "pack", "versions")
 # Fields of a setting: a run with less of one than its preset or printed cell is a shortened run.
 SHORTENING = ("rounds", "local_epochs", "fraction")
 _NOT_SETTING = {"run_key", "algorithm", "algorithm_version", "hp_json", "setting_json", "seed"}
@@ -371,7 +373,7 @@ def environment_key(row: Mapping[str, Any]) -> str:
 
     Runs that are equal in it and in run key agree in every digit.
     """
-    parts = {name: row[name] for name in ("device", "cpu", "threads", "backend", "pack")}
+    parts = {name: row[name] for name in ENVIRONMENT}
     return digest({**parts, "versions": dict(row["versions"])})[:8]
 
 

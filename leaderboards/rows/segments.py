@@ -26,6 +26,7 @@ from leaderboards.rows.files import (
 from leaderboards.rows.frames import fill_numbers, fit, lacking_numbers
 from leaderboards.rows.schema import (
     COLUMNS,
+    ENVIRONMENT,
     curves_schema,
     digest,
     environment_key,
@@ -50,7 +51,6 @@ RESULTS = [
 ENOUGH = 300  # with more files of one row than this, a sweep compacts them at its end
 
 _BEST_FIRST = ("finished", "stopped", "failed")
-_ENVIRONMENT = ("device", "cpu", "threads", "backend", "pack", "versions")
 _INDEXED = (
     *("run_key", "dataset", "dataset_hash", "status", "finished"),
     *(TRACKED, "written", "forced", "tracked"),
@@ -65,7 +65,7 @@ _T = TypeVar("_T")
 
 
 class Folder:
-    """The rows in a result folder, found through an index.
+    """The rows in a result folder or in a single file of rows, found through an index.
 
     An index is a table with the columns run_key, dataset, dataset_hash, environment (its
     `environment_key`), status, finished, written, forced, tracked (names of its tracked files, or
@@ -93,6 +93,8 @@ class Folder:
 
     def paths(self) -> list[Path]:
         """List the paths of the files of rows, sorted by name."""
+        if self.out.is_file():
+            return [self.out.resolve()]  # which the user has named: a link to it is followed
         names = self._names()
         listed_again = self._names()
         # A listing during a compaction may miss old files and new.
@@ -245,6 +247,8 @@ def curve_path(path: Path) -> Path:
 
     Raises StoreError if the folder of curves is a link.
     """
+    if path.parent.name != "runs":  # a file that is in no result folder
+        return path.with_name(f"{path.stem}_curves.parquet")
     return part_of(path.parent.parent, "curves") / path.name
 
 
@@ -286,7 +290,7 @@ def index_of(path: Path) -> pa.Table:
 
 def _environments(path: Path) -> list[str]:
     """Compute the environment key of each row of a file; empty for a row without versions."""
-    rows = read_table(path, "runs", _ENVIRONMENT).to_pylist(maps_as_pydicts="strict")
+    rows = read_table(path, "runs", ENVIRONMENT).to_pylist(maps_as_pydicts="strict")
     return [environment_key(row) if row["versions"] is not None else "" for row in rows]
 
 

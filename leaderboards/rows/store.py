@@ -11,23 +11,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.numbers import curve_of, numbers_of
-from leaderboards.rows.checks import CurvePoint, check_curve, check_row, table_problems
+from leaderboards.numbers import Point, curve_of, numbers_of
+from leaderboards.rows.checks import check_curve, check_row, table_problems
 from leaderboards.rows.files import (
     BrokenFileError,
     StoreError,
     part_of,
-    read_table,
     sweep_leftovers,
     write_by_content,
     write_table,
 )
 from leaderboards.rows.frames import (
-    by_run,
     curve_table,
-    fill_numbers,
     fit,
-    lacking_numbers,
     run_table,
     to_pandas,
 )
@@ -36,7 +32,6 @@ from leaderboards.rows.schema import (
     curves_schema,
     environment_key,
     file_metadata,
-    runs_schema,
 )
 from leaderboards.rows.segments import (
     TRACKED,
@@ -63,7 +58,8 @@ class Store:
     """The runs and curves in one folder, which the first write creates.
 
     Args:
-        out: the folder.
+        out: the folder; or, only to read, a file of rows such as `reproduced.parquet`, whose curves
+            are in the file beside it whose name ends with `_curves`.
         data_hashes: data set -> hash of a copy of it. Rows of another copy are not read; rows
             without a hash are read.
     """
@@ -77,7 +73,7 @@ class Store:
     def write(
         self,
         row: Mapping[str, Any],
-        curve: Iterable[CurvePoint],
+        curve: Iterable[Point],
         replace: bool = False,
         tracked: Collection[str] = (),
     ) -> Path:
@@ -164,7 +160,7 @@ class Store:
         """
         if not self.begun:
             return {}
-        index = self._folder.steady(lambda: self._index_of_runs(keys))
+        index = self.index(keys)
         return dict(zip(index["run_key"].to_pylist(), index["status"].to_pylist(), strict=True))
 
     def finished(self, keys: Collection[str] | None = None) -> set[str]:
@@ -245,11 +241,9 @@ class Store:
         write_table(table.replace_schema_metadata(metadata), path)
         return path
 
-    def forced(self) -> dict[str, datetime]:
-        """Return run key -> when it was written, for the rows of `runs` that are of `--force`."""
-        index = self._folder.steady(lambda: self._index_of_runs(None))
-        index = index.filter(index["forced"])
-        return dict(zip(index["run_key"].to_pylist(), index["written"].to_pylist(), strict=True))
+    def index(self, keys: Collection[str] | None = None) -> pa.Table:
+        """Return the index (`segments.Folder`) of the rows that `runs` returns."""
+        return self._folder.steady(lambda: self._index_of_runs(keys))
 
     def _checked_rows(
         self, names: Sequence[str], keys: Collection[str] | None, replicates: bool
@@ -260,6 +254,8 @@ class Store:
         for at, problem in table_problems(rows):
             path = Path(index["holder"][at].as_py())
             key = index["run_key"][at].as_py()[:16]
+            if self.out.is_file():
+                raise BrokenFileError(path, f"{path}: run {key}: {problem}")
             command = shell_command("bench.boards", "validate", self.out)
             raise StoreError(
                 path, f"{path}: run {key}: {problem}; `{command}` tells all and what to do"
@@ -312,64 +308,14 @@ def _on_copies(index: pa.Table, data_hashes: Mapping[str, str]) -> pa.Table:
     return index
 
 
-class RowFile:
-    """A file of rows, such as `reproduced.parquet`, read as `Store` reads a folder.
-
-    Its curves are in the file beside it whose name ends with `_curves`.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.out = path
-        self._file = path.resolve()  # which the user has named: links to it are followed
-        self._curves = path.with_name(f"{path.stem}_curves.parquet").resolve()
-
-    def runs(self) -> pd.DataFrame:
-        """Read the runs, as `Store.runs` does.
-
-        Raises StoreError if the file is broken, foreign or too new.
-        """
-        names = [column.name for column in COLUMNS]
-        try:
-            table = read_table(self._file, "runs", names)
-            rows = fit(table, runs_schema())
-            for at, problem in table_problems(rows):
-                raise BrokenFileError(self.out, f"{self.out}: run {rows['run_key'][at]}: {problem}")
-        except BrokenFileError as error:  # the file may be named by mistake, so do not advise `rm`
-            raise BrokenFileError(
-                self.out, error.problem, "name a result folder, or a file of rows"
-            ) from error
-        lacking = lacking_numbers(table, names).to_pylist()
-        keys_lacking = {}  # position -> run key
-        for at, status in enumerate(rows["status"].to_pylist()):
-            if lacking[at] and status != "failed":
-                keys_lacking[at] = rows["run_key"][at].as_py()
-        if not keys_lacking:
-            return to_pandas(rows)
-        curves = by_run(self.curves(keys_lacking.values()))
-        curve_at = [(at, curves[key]) for at, key in keys_lacking.items() if key in curves]
-        return to_pandas(fill_numbers(rows, curve_at))
-
-    def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """Read the curves, as `Store.curves` does; no points if there is no file of curves."""
-        if not self._curves.exists():
-            return to_pandas(curves_schema().empty_table())
-        frame = to_pandas(read_table(self._curves, "curves"))
-        if keys is None:
-            return frame
-        return frame[frame["run_key"].isin(set(keys))].reset_index(drop=True)
-
-
 class Folders:
     """Several folders or files of rows, each read once, as if they were one `Store`.
 
-    If several have a run key, the latest row of `--force` counts among the rows that count in each.
-    Without one, the row that finished first counts.
+    If several have a run key, one of the rows that count in each is chosen as `Store.runs` does.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self.stores: list[RowFile | Store] = []
-        for path in dict.fromkeys(folders):
-            self.stores.append(RowFile(path) if path.is_file() else Store(path))
+        self.stores = [Store(path) for path in dict.fromkeys(folders)]
 
     def runs(self) -> pd.DataFrame:
         """Read the runs, as `Store.runs` does, with a column `out`: the folder of each.
@@ -402,27 +348,26 @@ class Folders:
     def _runs(self) -> pd.DataFrame:
         import pandas as pd
 
-        frames = [store.runs().assign(out=str(store.out)) for store in self.stores]
+        first, *others = self.stores
+        if not others:
+            return first.runs().assign(out=str(first.out))
+        frames = []
+        for store, keys in zip(self.stores, self._chosen_keys(), strict=True):
+            frames.append(store.runs(keys=keys).assign(out=str(store.out)))
         frames = [frame for frame in frames if len(frame)] or frames[:1]
-        if len(frames) == 1:
-            return frames[0]
-        runs = pd.concat(frames, ignore_index=True)
-        done = runs["status"] == "finished"
-        seconds = runs["finished"].astype("int64")
-        time_order = seconds.where(done, -seconds)  # finished: first; others: last
-        order = runs.assign(_written=self._forced(runs), _done=~done, _time=time_order)
-        order = order.sort_values(["_written", "_done", "_time"], kind="stable")
-        selected = order.drop_duplicates("run_key").index.sort_values()
-        return runs.loc[selected].reset_index(drop=True)
+        return pd.concat(frames, ignore_index=True)
 
-    def _forced(self, runs: pd.DataFrame) -> list[float]:
-        """Return minus the time at which each forced row was written, 0 for other rows."""
-        forced = {}
-        for store in self.stores:
-            if isinstance(store, Store):
-                forced[str(store.out)] = store.forced()
-        times = []
-        for out, key in zip(runs["out"], runs["run_key"], strict=True):
-            time = forced.get(out, {}).get(key)
-            times.append(-time.timestamp() if time else 0.0)
-        return times
+    def _chosen_keys(self) -> list[set[str]]:
+        """Return the run keys whose rows are read from each of the stores."""
+        import pyarrow as pa
+
+        indexes = []
+        for place, store in enumerate(self.stores):
+            index = store.index()
+            places = pa.array([place] * index.num_rows, pa.int64())
+            indexes.append(index.append_column("store", places))
+        keys: list[set[str]] = [set() for _ in self.stores]
+        chosen = one_for_each_key(pa.concat_tables(indexes))
+        for row in chosen.select(["store", "run_key"]).to_pylist():
+            keys[row["store"]].add(row["run_key"])
+        return keys

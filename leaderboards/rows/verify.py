@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.rows.checks import curve_problems, row_problems
+from leaderboards.rows.checks import curve_problems, table_problems
 from leaderboards.rows.files import (
     CURVES_HASH,
     StoreError,
@@ -25,7 +25,6 @@ from leaderboards.rows.files import (
 )
 from leaderboards.rows.frames import to_pandas
 from leaderboards.rows.schema import (
-    COLUMNS,
     FILE_COLUMNS,
     READ_OFF_CURVES,
     environment_key,
@@ -96,9 +95,8 @@ class FolderCheck:
         self.files += 1
         try:
             names = [*(column.name for column in FILE_COLUMNS[kind]), "file"]
-            return read_table(
-                path, kind, names, dictionaries=("run_key", "algorithm", "metric", "file")
-            )
+            repeated = ("run_key", "algorithm", "metric", "file") if kind == "curves" else ()
+            return read_table(path, kind, names, dictionaries=repeated)
         except StoreError as error:
             problem, _, step = str(error).removeprefix(f"{path} ").rpartition(": ")
             self.faults.append(Fault(f"{kind}/{path.name}", problem, step))
@@ -208,12 +206,10 @@ def _examined(folder: Folder) -> FolderCheck:
         checked.rows += table.num_rows
         curves_hash = table.schema.metadata.get(CURVES_HASH, b"").decode()
         checked.faults += _hash_problems(path, curves_hash)
+        step = _how_to_repeat(path.name)
         for start in range(0, table.num_rows, _AT_ONCE):
-            for row in table.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict"):
-                label = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
-                for problem in _row_problems(row, path.name):
-                    step = _how_to_repeat(path.name)
-                    checked.faults.append(Fault(f"runs/{path.name}", f"{label}: {problem}", step))
+            for problem in _row_problems(table.slice(start, _AT_ONCE), path.name):
+                checked.faults.append(Fault(f"runs/{path.name}", problem, step))
     for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
         checked.read(path, "curves")
     checked.index = folder.index(paths=sound)
@@ -233,18 +229,21 @@ def _hash_problems(path: Path, stated: str) -> Iterator[Fault]:
     for file, digest in ((path, stated_in_name), (curve_path(path), stated)):
         if is_regular(file) and not content_hash(file).startswith(digest):
             problem = "changed since it was written: another hash"
-            step = f"{remedy(file)}; its runs are then run again"
-            yield Fault(f"{file.parent.name}/{file.name}", problem, step)
+            yield Fault(f"{file.parent.name}/{file.name}", problem, remedy(file))
 
 
-def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
-    """Yield the faults of a stored row. `file`: the name of the file that holds it."""
-    name = row.get("file", file)
-    row = {column.name: row.get(column.name) for column in COLUMNS}
-    problems = list(row_problems(row))
-    if problems:
-        yield from problems
-        return
+def _row_problems(table: pa.Table, file: str) -> Iterator[str]:
+    """Yield the faults of stored rows, each after the run. `file`: name of the rows' file."""
+    problems: dict[int, list[str]] = {}
+    for at, problem in table_problems(table):
+        problems.setdefault(at, []).append(problem)
+    for at, row in enumerate(table.to_pylist(maps_as_pydicts="strict")):
+        for problem in problems.get(at) or _identity_problems(row, row.get("file", file)):
+            yield f"{row['algorithm']} seed {row['seed']} ({row['run_key'][:16]}): {problem}"
+
+
+def _identity_problems(row: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield what is wrong with the run key of a row, and with the name of its own file."""
     hyperparameters = json.loads(row["hp_json"])
     setting = json.loads(row["setting_json"])
     key = run_key(row["algorithm"], row["algorithm_version"], hyperparameters, setting, row["seed"])

@@ -100,14 +100,14 @@ def pooled_differences(
     if not clusters:
         return ()
     signs = _signs(len(clusters), flips)
-    flipped = {}
+    contributions = {}
     for name in methods:
-        part = _contributions(values, name, reference, clusters)
-        if part is not None:
-            flipped[name] = _Flipped.of(part, signs)
-    observed = {name: method.statistics(0.0) for name, method in flipped.items()}
+        method = _contributions(values, name, reference, clusters, signs)
+        if method is not None:
+            contributions[name] = method
+    observed = {name: method.statistics(0.0) for name, method in contributions.items()}
     results = []
-    for name, method in flipped.items():
+    for name, method in contributions.items():
         others = [statistics for other, statistics in observed.items() if other != name]
         largest = np.zeros(len(signs))
         if others:
@@ -123,47 +123,36 @@ class _Contributions:
     Args:
         sums: (K,) what cluster k adds to the difference, 0 for a cluster without one.
         weights: (K,) what it would add if all of its differences were 1; they sum to 1.
+        flipped_sums: (F,) Σ_k s_k of the sums, under each sign flip.
+        flipped_weights: (F,) Σ_k s_k of the weights.
         cells: number of cells.
     """
 
     sums: np.ndarray
     weights: np.ndarray
+    flipped_sums: np.ndarray
+    flipped_weights: np.ndarray
     cells: int
+
+    @property
+    def difference(self) -> float:
+        """The method's difference from the reference."""
+        return float(self.sums.sum())
 
     def scale(self, shift: float) -> float:
         """Return √(Σ u_k²) if `shift` were subtracted from every single difference."""
         shifted = self.sums - shift * self.weights
         return math.sqrt(float(np.square(shifted).sum()))
 
-
-@dataclass(frozen=True)
-class _Flipped:
-    """A method's contributions under each sign flip.
-
-    Args:
-        part: the contributions.
-        sums: (F,) Σ_k s_k of what clusters add to the difference.
-        weights: (F,) Σ_k s_k of their weights.
-    """
-
-    part: _Contributions
-    sums: np.ndarray
-    weights: np.ndarray
-
-    @staticmethod
-    def of(part: _Contributions, signs: np.ndarray) -> _Flipped:
-        """Flip the contributions by `signs`, (F, K)."""
-        return _Flipped(part, signs @ part.sums, signs @ part.weights)
-
     def statistics(self, shift: float) -> np.ndarray:
         """Return |T(s)| of each flip, (F,), if `shift` were subtracted from every difference.
 
         It is 0 if nothing differs.
         """
-        scale = self.part.scale(shift)
+        scale = self.scale(shift)
         if scale == 0:
-            return np.zeros(len(self.sums))
-        return np.abs(self.sums - shift * self.weights) / scale
+            return np.zeros(len(self.flipped_sums))
+        return np.abs(self.flipped_sums - shift * self.flipped_weights) / scale
 
     def p(self, shift: float, largest: np.ndarray) -> float:
         """Return p of the hypothesis that the difference is `shift`.
@@ -177,11 +166,15 @@ class _Flipped:
 
 
 def _contributions(
-    values: Values, method: str, reference: str, clusters: Sequence[Hashable]
+    values: Values,
+    method: str,
+    reference: str,
+    clusters: Sequence[Hashable],
+    signs: np.ndarray,
 ) -> _Contributions | None:
     """Return what each cluster contributes to a method's difference.
 
-    None if the method has no cell in common with the reference.
+    None if the method has no cell in common with the reference. `signs`: the flips, (F, K).
     """
     places = {cluster: place for place, cluster in enumerate(clusters)}
     sums = np.zeros(len(clusters))
@@ -204,7 +197,9 @@ def _contributions(
             weights[places[cluster]] += 1 / len(common)
     if not cells:
         return None
-    return _Contributions(sums / cells, weights / cells, cells)
+    sums /= cells
+    weights /= cells
+    return _Contributions(sums, weights, signs @ sums, signs @ weights, cells)
 
 
 def _signs(clusters: int, flips: int) -> np.ndarray:
@@ -221,27 +216,26 @@ def _signs(clusters: int, flips: int) -> np.ndarray:
     return np.vstack([np.ones((1, clusters)), sampled])
 
 
-def _difference(name: str, method: _Flipped, largest: np.ndarray) -> PooledDifference:
-    part = method.part
-    clusters = part.weights > 0
+def _difference(name: str, method: _Contributions, largest: np.ndarray) -> PooledDifference:
+    clusters = method.weights > 0
     return PooledDifference(
         method=name,
-        difference=float(part.sums.sum()),
+        difference=method.difference,
         interval=_interval(method, largest),
         p=method.p(0.0, largest),
-        ahead=int((part.sums[clusters] > 0).sum()),
+        ahead=int((method.sums[clusters] > 0).sum()),
         clusters=int(clusters.sum()),
-        cells=part.cells,
+        cells=method.cells,
     )
 
 
-def _interval(method: _Flipped, largest: np.ndarray) -> Interval | None:
+def _interval(method: _Contributions, largest: np.ndarray) -> Interval | None:
     """Return the range of differences that are not rejected.
 
     None if even a difference far away is not rejected.
     """
-    difference = float(method.part.sums.sum())
-    spread = method.part.scale(difference)
+    difference = method.difference
+    spread = method.scale(difference)
     if spread == 0:  # the same difference in every cluster
         elsewhere = difference + max(1.0, abs(difference))
         excluded = method.p(elsewhere, largest) <= SIGNIFICANCE

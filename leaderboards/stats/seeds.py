@@ -111,23 +111,6 @@ class Comparison:
         return self.adjusted is not None and self.adjusted <= SIGNIFICANCE
 
 
-def compared(values: Mapping[str, Seeds], reference: str) -> tuple[Comparison, ...]:
-    """Compare every other algorithm with `reference`, corrected as one family.
-
-    The comparisons are in the order of `values`.
-
-    Args:
-        values: algorithm -> seed -> value, finite, of one cell; diverged runs left out by the
-            caller.
-        reference: the algorithm to compare the others with.
-
-    Raises:
-        KeyError: `values` has no `reference`.
-        ValueError: a value is not finite.
-    """
-    return corrected([paired(values, name, reference) for name in values if name != reference])
-
-
 def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Comparison:
     """Test two algorithms by the paired t test (Student 1908), not yet corrected for others.
 

@@ -23,7 +23,6 @@ from leaderboards.problems import (
 from leaderboards.rows.schema import canonical_json, own_name, own_names
 from leaderboards.shell_text import typed
 from leaderboards.stats.best import from_best
-from leaderboards.stats.seeds import rankable
 from leaderboards.tables.captions import captions, labels_of, notes, title
 from leaderboards.tables.model import Head, ResultTable, Row, TableCell
 
@@ -115,7 +114,7 @@ def _rows(
     def place_of(record: Record) -> Place:
         return _place_of(record, problem)
 
-    for label, contest in _grouped(problem.records, _label_of_record).items():
+    for label, contest in _grouped(problem.records, label_of).items():
         algorithm = contest[0]["algorithm"]
         model = contest[0]["model"]
         listed = all_configurations or _undecided(contest, problem)
@@ -155,10 +154,6 @@ def _shown_first(record: Record) -> tuple[bool, bool, str]:
     return not record["selected"], not record["failed"], record["hp_json"]
 
 
-def _label_of_record(record: Record) -> str:
-    return label_of(record["algorithm"], record["model"])
-
-
 def _place_of(record: Record, problem: Problem) -> Place:
     return values_of(setting_of(record["setting_json"]), problem.by)
 
@@ -172,7 +167,7 @@ def _at_defaults(
         (label, place) -> row, where these ran; it is the selected one if they were chosen.
     """
     contests = _grouped(
-        problem.records, lambda record: (_label_of_record(record), _place_of(record, problem))
+        problem.records, lambda record: (label_of(record), _place_of(record, problem))
     )
     records_at_defaults = {}
     for key, records in contests.items():
@@ -237,16 +232,13 @@ def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
 
 
 def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Rank the cells of each column and sort the rows.
+    """Mark the cells of each column and sort the rows.
 
     Complete rows come first, by mean position; reference rows are the last. An algorithm's rows
     stay together, in the order of their hyper-parameters; their best cells decide its position.
     """
-    references = [row.reference for row in rows]
     cells_of_rows = [row.cells for row in rows]
-    columns = []
-    for column in zip(*cells_of_rows, strict=True):
-        columns.append(_ranked_column(column, references))
+    columns = map(_marked_column, zip(*cells_of_rows, strict=True))
     rows_by_label: dict[str, list[Row]] = {}
     for row, cells in zip(rows, zip(*columns, strict=True), strict=True):
         rows_by_label.setdefault(row.label, []).append(replace(row, cells=cells))
@@ -254,40 +246,21 @@ def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(chain.from_iterable(in_order))
 
 
-def _ranked_column(cells: Sequence[TableCell], references: Sequence[bool]) -> list[TableCell]:
-    """Rank the cells of a column by means, and mark cells that a test excludes from being best.
-
-    Cells with a diverged run share the last rank.
-    """
+def _marked_column(cells: Sequence[TableCell]) -> list[TableCell]:
+    """Mark the best cells of a column, and cells that a test excludes from being best."""
     metric = cells[0].metric
-    competitors = [i for i, reference in enumerate(references) if not reference]
-    scores = {}
-    for i in competitors:
-        score = _score(cells[i])
-        if score is not None:
-            scores[i] = score
-    if metric.differs_by_seed:
-        # Cells that miss the value count as well: a single seed is not ranked because three seeds
-        # missed a target.
-        enough = rankable({i: cells[i].n for i in competitors if cells[i].is_rival})
-        scores = {i: score for i, score in scores.items() if i in enough}
-    ordered = sorted(scores.values(), reverse=True)
-    ranks = {i: 1 + ordered.index(score) for i, score in scores.items()}
-    if metric.better:
-        last = 1 + len(scores)
-        ranks |= {i: last for i in competitors if cells[i].is_diverged_rival}
-    differ = len(set(scores.values())) > 1
-    seeds = {str(i): cells[i].seeds for i in scores}
+    ranked = [i for i, cell in enumerate(cells) if cell.competes and cell.rank is not None]
+    differ = len({cells[i].statistic("mean") for i in ranked}) > 1
+    seeds = {str(i): cells[i].seeds for i in ranked}
     excluded: set[int] = set()
     if metric.differs_by_seed and all(seeds.values()):
         distances = from_best(seeds, metric.higher_is_better)
         excluded = {int(distance.algorithm) for distance in distances if distance.excluded}
-    ranked = []
+    marked = []
     for i, cell in enumerate(cells):
-        rank = ranks.get(i)
-        best = differ and i in scores and rank == 1
-        ranked.append(replace(cell, rank=rank, best=best, excluded=i in excluded and not best))
-    return ranked
+        best = differ and i in ranked and cell.rank == 1
+        marked.append(replace(cell, best=best, excluded=i in excluded and not best))
+    return marked
 
 
 def _score(cell: TableCell) -> float | None:

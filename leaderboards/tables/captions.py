@@ -107,7 +107,7 @@ def captions(
     spread = _metrics_line(metrics, intervals)
     lines = [of_whose_models(spread, records, marked=True), f"local training: {training}"]
     if any(record["configurations"] for record in records):
-        tried = [(_label(record), record["configurations"]) for record in records]
+        tried = [(label_of(record), record["configurations"]) for record in records]
         lines += [_selection(records), f"configurations tried: {_ranges(tried)}"]
         lines.append(_diverged(records))
     scale = NUMBERS["best_val_accuracy"].unit.scale
@@ -115,7 +115,7 @@ def captions(
     for record in records:
         gap = record["validation_gap"]
         if record.get("chosen_on") and gap is not None and not record["diverged"]:
-            gaps.append((_label(record), scale * gap))
+            gaps.append((label_of(record), scale * gap))
     if gaps:
         text = "validation minus test accuracy in the round of the best validation accuracy, points"
         lines.append(f"{text}: {_extremes(gaps)}")
@@ -123,10 +123,6 @@ def captions(
         if key in common_marks and key != "personal":  # which the first line says
             lines.append(f"all runs: {flag.meaning}")
     return tuple(line[0].upper() + line[1:] for line in lines if line)
-
-
-def _label(record: Record) -> str:
-    return label_of(record["algorithm"], record["model"])
 
 
 def of_whose_models(text: str, records: Sequence[Record], marked: bool = False) -> str:
@@ -139,7 +135,7 @@ def of_whose_models(text: str, records: Sequence[Record], marked: bool = False) 
         return text
     if len(personal) == len(records):
         return text.replace(GLOBAL_MODEL, "of each client's own model")
-    labels = sorted(set(map(_label, personal)))
+    labels = sorted(set(map(label_of, personal)))
     which = f"rows with {FLAGS['personal'].mark}" if marked else ", ".join(labels)
     return text.replace(GLOBAL_MODEL, f"{GLOBAL_MODEL} ({which}: of each client's own)", 1)
 
@@ -296,7 +292,7 @@ def _diverged(records: Sequence[Record]) -> str:
     """Write how many of the tried configurations diverged, by algorithm; empty if none did."""
     counts: dict[str, set[int]] = {}
     for record in records:
-        counts.setdefault(_label(record), set()).add(record["configurations_diverged"])
+        counts.setdefault(label_of(record), set()).add(record["configurations_diverged"])
     texts = [f"{name} {_range(group)}" for name, group in sorted(counts.items()) if any(group)]
     return f"of these, diverged (chosen only if all did): {', '.join(texts)}" if texts else ""
 

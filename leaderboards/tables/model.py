@@ -61,8 +61,6 @@ class TableCell:
             `stopped` (all runs were); `unreached` (some seeds lack the value); `missing`.
         metric: of the column.
         record: row of the leaderboard; None if nothing was run.
-        rank: by means; 1 is best among the ranked cells of the column, ties share the smaller
-            rank, cells with a diverged run share the last one; None if not ranked.
         best: whether it has the column's best mean; of none if all means are equal.
         excluded: whether a test excludes it from being the best of the column.
         marks: keys of `flags.FLAGS` whose marks are printed.
@@ -73,7 +71,6 @@ class TableCell:
     state: str
     metric: Number
     record: Record | None = None
-    rank: int | None = None
     best: bool = False
     excluded: bool = False
     marks: tuple[str, ...] = ()
@@ -104,12 +101,17 @@ class TableCell:
         return by_metric.get(self.metric.name) or {}
 
     @property
+    def rank(self) -> int | None:
+        """Return the rank among the cells of the column, as the leaderboard has it, or None."""
+        return None if self.record is None else self.record[f"{self.metric.name}_rank"]
+
+    @property
     def competes(self) -> bool:
         """Return whether the cell is ranked and compared.
 
         Of several configurations only the selected one is.
         """
-        return self.state == "value" and self.is_rival
+        return self.state == "value" and self._is_selected
 
     @property
     def is_pooled(self) -> bool:
@@ -118,19 +120,6 @@ class TableCell:
         It does if it `competes`, and also if a run diverged.
         """
         return self.state in ("value", "diverged") and self._is_selected
-
-    @property
-    def is_diverged_rival(self) -> bool:
-        """Return whether the cell is of a selected configuration of which a run diverged."""
-        return self.is_pooled and self.state == "diverged"
-
-    @property
-    def is_rival(self) -> bool:
-        """Return whether the cell is of a selected configuration that may be ranked.
-
-        It has the value, or missed it with some seeds.
-        """
-        return self.state in ("value", "unreached") and self._is_selected
 
     @property
     def _is_selected(self) -> bool:
@@ -149,15 +138,15 @@ class TableCell:
         if self.state == "diverged":
             return f"{STATES['diverged'][0]} {self.record['diverged_count']}/{n}{marks}"
         excluded = EXCLUDED if self.excluded else ""
-        mean = number(self.statistic("mean"), self.metric)
+        mean = number_text(self.statistic("mean"), self.metric)
         return f"{mean}{self._spread_text()} ({n}){excluded}{marks}"
 
     def _spread_text(self) -> str:
         """Format the interval or the standard deviation; empty if there is none."""
         if self.interval:
-            ends = [number(self.statistic(end), self.metric) for end in ("low", "high")]
+            ends = [number_text(self.statistic(end), self.metric) for end in ("low", "high")]
             return f" [{', '.join(ends)}]" if all(ends) else ""
-        std = number(self.statistic("std"), self.metric)
+        std = number_text(self.statistic("std"), self.metric)
         return f" ± {std}" if std else ""
 
 
@@ -173,7 +162,7 @@ class Row:
     @property
     def label(self) -> str:
         """Algorithm and model variant, as `problems.label_of` writes them."""
-        return label_of(self.algorithm, self.model)
+        return label_of({"algorithm": self.algorithm, "model": self.model})
 
     @property
     def reference(self) -> bool:
@@ -213,6 +202,10 @@ class ResultTable:
         """The columns of chosen configurations, with their positions."""
         columns = enumerate(self.heads)
         return [(column, head) for column, head in columns if not head.at_defaults]
+
+    def results_of(self, metric: Number) -> list[tuple[int, Head]]:
+        """The columns of chosen configurations that show a metric, with their positions."""
+        return [(column, head) for column, head in self.results if head.metric.name == metric.name]
 
     @property
     def shows_hyperparameters(self) -> bool:
@@ -308,7 +301,7 @@ def sheet(
     return Sheet(table, tuple(records))
 
 
-def number(value: float | None, metric: Number, sign: bool = False) -> str:
+def number_text(value: float | None, metric: Number, sign: bool = False) -> str:
     """Format a stored value with its metric's scale and decimals; None becomes an empty text."""
     if value is None:
         return ""
@@ -321,8 +314,8 @@ def interval_text(interval: Interval | None, metric: Number) -> str:
     """Format the interval of a difference with a space before it; empty if there is none."""
     if interval is None:
         return ""
-    low = number(interval.low, metric, sign=True)
-    high = number(interval.high, metric, sign=True)
+    low = number_text(interval.low, metric, sign=True)
+    high = number_text(interval.high, metric, sign=True)
     return f" [{low}, {high}]"
 
 

@@ -26,7 +26,7 @@ from leaderboards.tables.model import (
     TableCell,
     interval_text,
     limits,
-    number,
+    number_text,
     sheet,
 )
 from leaderboards.tables.sheets import matching_label, p_text
@@ -180,7 +180,7 @@ def over_cells(
     for key, rivals in cells.items():
         values[key] = {label: list(cell.seeds.values()) for label, cell in rivals.items()}
         diverged[key] = {label for label, cell in rivals.items() if cell.state == "diverged"}
-    scales = _scales(tables, metric, cells)
+    scales = _scales(tables, metric)
     standings = standings_of(
         values, metric.higher_is_better, metric.differs_by_seed, diverged, scales
     )
@@ -273,9 +273,9 @@ def _pooled_cells(tables: Sequence[ResultTable], metric: Number) -> list[PooledC
     """List the cells of a metric in which algorithms have values."""
     cells: list[PooledCell] = []
     for table in tables:
-        for column, head in table.results:
+        for column, head in table.results_of(metric):
             rivals = _rivals(table.rows, column)
-            if head.metric.name == metric.name and rivals:
+            if rivals:
                 place = dict(zip(table.by, head.place, strict=True))
                 cells.append(({**table.setting, **place}, rivals))
     return cells
@@ -310,10 +310,10 @@ def _contested_cells(
     cells: dict[Hashable, Mapping[str, TableCell]] = {}
     for table in tables:
         rows = [row for row in table.rows if not row.reference]
-        for column, head in table.results:
-            finished = {row.label for row in rows if row.cells[column].n}
+        for column, head in table.results_of(metric):
+            finished = [row for row in rows if row.cells[column].n]
             rivals = _rivals(rows, column)
-            if head.metric.name == metric.name and len(finished) > 1 and rivals:
+            if len({row.label for row in finished}) > 1 and rivals:
                 cells[_cell_key(table, head.place)] = rivals
     return cells
 
@@ -322,9 +322,7 @@ def _cell_key(table: ResultTable, place: tuple[Any, ...]) -> Hashable:
     return canonical_json(dict(table.setting)), place
 
 
-def _scales(
-    tables: Sequence[ResultTable], metric: Number, cells: Mapping[Hashable, Any]
-) -> dict[Hashable, tuple[float, float]]:
+def _scales(tables: Sequence[ResultTable], metric: Number) -> dict[Hashable, tuple[float, float]]:
     """Return cell -> means of `local` and `centralized`, where `centralized` is better."""
     scales: dict[Hashable, tuple[float, float]] = {}
     sign = 1 if metric.higher_is_better else -1
@@ -332,14 +330,11 @@ def _scales(
         rows = {row.algorithm: row for row in table.rows}
         if not metric.differs_by_seed or not {_ZERO, _ONE} <= rows.keys():
             continue
-        for column, head in table.results:
-            key = _cell_key(table, head.place)
-            if head.metric.name != metric.name or key not in cells:
-                continue
+        for column, head in table.results_of(metric):
             zero = _competing_mean(rows[_ZERO].cells[column])
             one = _competing_mean(rows[_ONE].cells[column])
             if zero is not None and one is not None and sign * one > sign * zero:
-                scales[key] = (zero, one)
+                scales[_cell_key(table, head.place)] = (zero, one)
     return scales
 
 
@@ -363,7 +358,7 @@ def _gain_texts(gain: Gain, metric: Number, p_by_seed: float) -> list[str]:
 
 def difference_text(gain: Gain, metric: Number) -> str:
     """Format the difference with its interval: `+1.04 [+0.07, +2.10]`."""
-    text = number(gain.pooled.difference, metric, sign=True)
+    text = number_text(gain.pooled.difference, metric, sign=True)
     return text + interval_text(gain.pooled.interval, metric)
 
 

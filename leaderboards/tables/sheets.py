@@ -19,7 +19,7 @@ from leaderboards.tables.model import (
     Sheet,
     interval_text,
     limits,
-    number,
+    number_text,
     sheet,
 )
 
@@ -93,9 +93,7 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
 def _family(table: ResultTable, metric: Number, reference: str) -> dict[CellKey, Comparison]:
     """Compare all algorithms with the reference in one metric, corrected as one family of tests."""
     family: dict[CellKey, Comparison] = {}
-    for column, head in table.results:
-        if head.metric.name != metric.name:
-            continue
+    for column, head in table.results_of(metric):
         values = {}
         for row in table.rows:
             cell = row.cells[column]
@@ -169,7 +167,7 @@ def _distances(table: ResultTable, column: int, metric: Number) -> dict[str, Fro
 
 
 def _distance_text(distance: FromBest, metric: Number) -> str:
-    text = number(distance.difference, metric, sign=True)
+    text = number_text(distance.difference, metric, sign=True)
     if distance.interval is None:
         return f"{text} not tested"
     mark = EXCLUDED if distance.excluded else ""
@@ -211,7 +209,7 @@ def matching_label(labels: Sequence[str], reference: str) -> str | None:
 def _difference_text(test: Comparison, metric: Number) -> str:
     if test.difference is None:
         return "no common seed"
-    text = number(test.difference, metric, sign=True)
+    text = number_text(test.difference, metric, sign=True)
     if not metric.differs_by_seed:
         return f"{text} ({test.n})"
     if test.interval is None or test.adjusted is None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
 from make import read_source
 
 from leaderboards.numbers import curve_of, numbers_of
-from leaderboards.published import PUBLISHED, UNITS, PrintedCell, PrintedMetric, printed_cells
+from leaderboards.published import PUBLISHED, UNITS, PrintedCell, printed_cells, printed_number
 
 COUNTS = {
     "fedgkd": {"3": 72, "4": 16, "5": 64, "6": 32, "7": 24, "8": 12, "9": 9, "fig2": 6},
@@ -106,13 +107,15 @@ def test_some_numbers_as_printed() -> None:
 def test_metrics_are_read_off_a_curve(
     quantity: str, rule: str, argument: float | None, value: float | None
 ) -> None:
-    assert PrintedMetric("", quantity, rule, argument).value(CURVE) == value
+    assert printed_number("", quantity, rule, argument).value(CURVE) == value
 
 
 def test_a_longer_run_is_read_earlier() -> None:
-    assert PrintedMetric("", "accuracy", "selected").value(CURVE, read_to=1) == 0.2
-    assert PrintedMetric("", "accuracy", "best").value(CURVE, read_to=2) == 0.5
-    assert PrintedMetric("", "rounds", "to_target", 0.65).value(CURVE, read_to=2) is None
+    cell = replace(printed_cells()[0], quantity="accuracy", rule="selected")
+    assert replace(cell, read_to=1).value_of(CURVE) == 0.2
+    assert replace(cell, rule="best", read_to=2).value_of(CURVE) == 0.5
+    target = replace(cell, quantity="rounds", rule="to_target", argument=0.65, read_to=2)
+    assert target.value_of(CURVE) is None
 
 
 # Quantity and rule of a printed number -> our number that is the same.
@@ -144,7 +147,9 @@ def test_printed_numbers_are_read_as_ours(quantity: str, rule: str) -> None:
         "train_steps",
     )
     curve = curve_of((at, name, generator.randrange(100)) for at in range(1, 101) for name in names)
-    assert PrintedMetric("", quantity, rule).value(curve) == numbers_of(curve)[SAME[quantity, rule]]
+    assert (
+        printed_number("", quantity, rule).value(curve) == numbers_of(curve)[SAME[quantity, rule]]
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,4 +168,4 @@ def test_printed_numbers_are_read_as_ours(quantity: str, rule: str) -> None:
 def test_metrics_have_short_names(
     quantity: str, rule: str, argument: float | None, short: str
 ) -> None:
-    assert PrintedMetric("", quantity, rule, argument).short == short
+    assert printed_number("", quantity, rule, argument).short == short

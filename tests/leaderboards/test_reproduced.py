@@ -18,7 +18,6 @@ from leaderboards import Store, run_key
 from leaderboards.numbers import curve_of, numbers_of
 from leaderboards.rows.checks import check_row
 from leaderboards.rows.frames import records
-from leaderboards.rows.store import RowFile
 from search_spaces import SETTINGS
 
 CURVE = [(1, "accuracy", 0.25), (2, "accuracy", 0.5)]
@@ -38,7 +37,7 @@ def test_kept_runs_name_no_local_folder(tmp_path):
     fill(tmp_path / "b", seed=1)
     runs, curves = tmp_path / "kept.parquet", tmp_path / "kept_curves.parquet"
     assert keep([tmp_path / "a", tmp_path / "b"], runs, curves) == 2
-    found = RowFile(runs)
+    found = Store(runs)
     rows = found.runs()
     assert rows["algorithm"].tolist() == ["fedavg", "fedavg"]
     assert sorted(rows["seed"]) == [0, 1]
@@ -57,9 +56,9 @@ def test_a_repeated_run_replaces_the_old(tmp_path, capsys):
     assert keep([tmp_path / "a", tmp_path / "b"], runs, curves) == 2
     fill(tmp_path / "c", final_accuracy=0.6)
     assert keep([tmp_path / "c"], runs, curves) == 1
-    rows = RowFile(runs).runs().set_index("seed")
+    rows = Store(runs).runs().set_index("seed")
     assert rows["final_accuracy"].to_dict() == {0: 0.6, 1: 0.5}
-    assert len(RowFile(runs).curves()) == 2 * len(CURVE)
+    assert len(Store(runs).curves()) == 2 * len(CURVE)
     capsys.readouterr()
     assert compare(["--out", str(runs), "--metric", "accuracy@2"]) == 0
     assert "50.00 ± 0.00 (2)" in capsys.readouterr().out
@@ -70,7 +69,7 @@ def test_a_repeated_run_replaces_the_old(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def rows():
-    return RowFile(REPRODUCED).runs()
+    return Store(REPRODUCED).runs()
 
 
 def test_kept_rows_have_papers_settings(rows):
@@ -86,7 +85,7 @@ def test_kept_rows_have_papers_settings(rows):
 
 
 def test_kept_rows_match_their_curves(rows):
-    curves = RowFile(REPRODUCED).curves()
+    curves = Store(REPRODUCED).curves()
     for row in rows.to_dict("records"):
         curve = curves[curves["run_key"] == row["run_key"]]
         points = list(zip(curve["round"], curve["metric"], curve["value"], strict=True))

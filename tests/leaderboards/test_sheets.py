@@ -18,7 +18,7 @@ from leaderboards.problems import Problem
 from leaderboards.published import Counterpart, PrintedCell, printed_cells
 from leaderboards.replication import Replication, replication_sheet
 from leaderboards.tables.captions import captions, local_training
-from leaderboards.tables.model import Sheet, TableCell, flat, number
+from leaderboards.tables.model import Sheet, TableCell, flat, number_text
 
 
 def printed(**where: Any) -> list[PrintedCell]:
@@ -206,9 +206,9 @@ def test_cells_are_told_by_state() -> None:
     record = {"n": 3, "selected": True, "best_accuracy_count": 2}
     unreached = TableCell("unreached", metric, record)
     assert unreached.text() == "2 of 3"
-    assert (unreached.competes, unreached.is_rival, unreached.is_pooled) == (False, True, False)
+    assert (unreached.competes, unreached.is_pooled) == (False, False)
     assert TableCell("diverged", metric, record).is_pooled
-    assert not TableCell("value", metric, {**record, "selected": False}).is_rival
+    assert not TableCell("value", metric, {**record, "selected": False}).competes
 
 
 def test_intervals_stand_in_brackets() -> None:
@@ -223,10 +223,10 @@ def test_intervals_stand_in_brackets() -> None:
 
 def test_numbers_have_a_sign_on_request() -> None:
     metric = NUMBERS["best_accuracy"]
-    assert number(0.123456, metric) == "12.35"
-    assert number(0.123456, metric, sign=True) == "+12.35"
-    assert number(-0.00001, metric) == "0.00", "no negative zero"
-    assert number(None, metric) == ""
+    assert number_text(0.123456, metric) == "12.35"
+    assert number_text(0.123456, metric, sign=True) == "+12.35"
+    assert number_text(-0.00001, metric) == "0.00", "no negative zero"
+    assert number_text(None, metric) == ""
 
 
 def test_flat_records_carry_the_stored_numbers() -> None:

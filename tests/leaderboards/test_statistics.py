@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import permutations
 
 import numpy as np
@@ -20,9 +21,9 @@ from leaderboards.stats.aggregate import (
 )
 from leaderboards.stats.best import FromBest, from_best
 from leaderboards.stats.seeds import (
+    Comparison,
     Interval,
     Seeds,
-    compared,
     corrected,
     finite,
     holm,
@@ -60,6 +61,11 @@ T2 = (
 
 def by_seed(cell: dict[str, tuple[float, ...]]) -> dict[str, Seeds]:
     return {name: dict(enumerate(values)) for name, values in cell.items()}
+
+
+def compared(values: Mapping[str, Seeds], reference: str) -> tuple[Comparison, ...]:
+    """Every other algorithm beside a reference, corrected as one family."""
+    return corrected([paired(values, name, reference) for name in values if name != reference])
 
 
 def limits(interval: Interval | None) -> tuple[float, float]:

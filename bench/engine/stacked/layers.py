@@ -159,8 +159,20 @@ def batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return F.batch_norm(x, *args, **kwargs).to(input.dtype)
 
 
+def embedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, *args: Any, **kwargs: Any
+) -> Tensor:
+    """Apply `F.embedding`; the row `padding_idx` gets no gradient, which vmap forgets."""
+    rows = F.embedding(input, weight, None, *args, **kwargs)
+    if padding_idx is None:
+        return rows
+    padding = (input == padding_idx % weight.shape[0]).unsqueeze(-1)
+    return torch.where(padding, rows.detach(), rows)
+
+
 LAYERS: dict[Any, Layer] = {
     F.batch_norm: batch_norm,
+    F.embedding: embedding,
     F.group_norm: group_norm,
     F.max_pool2d: max_pool2d,
 }

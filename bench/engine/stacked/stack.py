@@ -190,7 +190,7 @@ class _Active:
         for name, (teacher, is_shared) in parent.teachers.items():
             self.teachers[name] = (teacher if is_shared else first(teacher), is_shared)
         net = self.context.net
-        self.layers = BatchedLayers() if net.convolutional or net.autocasts else nullcontext()
+        self.layers = BatchedLayers() if net.has_batched_layers else nullcontext()
         # `axes` of a step's parts, whose structure is fixed after the first `before_step`.
         self.axes: Any = None
         self.lr = self.common.get("lr", parent.lr)

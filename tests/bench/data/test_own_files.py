@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,25 @@ def test_changed_data_are_another_run(tmp_path: Path) -> None:
     assert key_of("csv:t.csv", "species") == before[1], "names of columns decide nothing"
     file.write_text("p,q\n" + "1,0\n1,1\n2,2\n" * 9)
     assert key_of("csv:t.csv", "p") != key_of("csv:t.csv", "q")
+
+
+def test_public_samples_are_named_by_content(tmp_path: Path) -> None:
+    """So a stored run of other public samples is not taken for one of these."""
+    table(tmp_path / "mine.csv")
+    lines = (tmp_path / "mine.csv").read_text().splitlines()
+    publics = []
+    for name, value in (("first", "8"), ("copy", "8"), ("changed", "9")):
+        changed = "\n".join([*lines[:-1], f"{value},1,a"])
+        (tmp_path / f"{name}.csv").write_text(changed)
+        setting = {"dataset": "csv:mine.csv", "public": f"csv:{name}.csv:5", "label": "kind"}
+        publics.append(run_spec_of("fedmd", setting).setting.public)
+    assert publics[0] == publics[1] != publics[2]
+    assert publics[0].startswith("csv@")
+    assert publics[0].endswith(":5")
+    shutil.copy(tmp_path / "mine.csv", tmp_path / "again.csv")
+    setting = {"dataset": "csv:mine.csv", "public": "csv:again.csv:5", "label": "kind"}
+    with pytest.raises(UsageError, match="that clients train on"):
+        run_spec_of("fedmd", setting)
 
 
 def test_a_run_finds_changed_files(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_settings_that_cannot_be_are_refused(fields: dict[str, Any], named: str)
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
-@pytest.mark.parametrize("algorithm", ["fedavg", "local", "fedbn"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "local", "fedbn", "centralized"])
 def test_every_round_has_the_accuracies_on_clients_own_samples(
     algorithm: str, backend: str
 ) -> None:

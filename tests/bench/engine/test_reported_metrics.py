@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -200,3 +202,20 @@ class Wrong(Algorithm):
 
 def test_the_contract_refuses_a_wrong_report() -> None:
     assert run_check(candidate(f"{__name__}:Wrong"), "contract").status == FAILED
+
+
+@dataclass(frozen=True)
+class Undefined(Algorithm):
+    """Reports a metric that has no value."""
+
+    def upload(self, net, local, data, message, memory, plan):  # type: ignore[no-untyped-def]
+        ratio = data.weight.sum() * math.nan
+        return {"params": local["params"], "metrics": {"ratio": ratio}}, memory
+
+
+def test_a_metric_without_a_value_changes_nothing(tmp_path: Path) -> None:
+    whole = simulate(Undefined())
+    whole.advance(4)
+    assert identical(whole, resumed(tmp_path / "state", Undefined()))
+    assert not whole.progress.diverged
+    assert all(value != value for _, name, value in whole.progress.curves[""] if name == "ratio")

@@ -71,7 +71,7 @@ def pair(
 def of(out: Path, figure: str, *others: Path, **where: list[Any]) -> dict[str, dict[str, Any]]:
     """Name -> specification of a figure's pictures."""
     runs = read([out, *others], where)
-    return {sketch.name: sketch.spec() for sketch in FIGURES[figure].find(runs).sketches}
+    return {name: drawing() for name, drawing in FIGURES[figure].find(runs).items()}
 
 
 def panels(spec: dict[str, Any]) -> list[list[dict[str, Any]]]:

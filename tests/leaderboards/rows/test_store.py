@@ -112,7 +112,6 @@ def test_complete_rows_pass():
         ({"seconds": -1.0}, "seconds must be >= 0"),
         ({"status": "done"}, "status must be one of finished, failed, stopped, got 'done'"),
         ({"run_key": "abc"}, "run_key must be 64"),
-        ({"status": "failed"}, "error is empty in a failed row"),
         ({"accuracy": 0.5}, "unknown columns accuracy"),
         ({"hp_json": '{"gamma": 0.2}'}, "hp_json must be canonical JSON"),
         ({"lr": 0.5}, "setting_json and the columns disagree about lr"),

@@ -1,0 +1,300 @@
+"""Odd layers of models from outside: trained as PyTorch trains them, or refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import INFO, largest_gap, simulate, trained
+from outside_world import place, world
+from torch import nn
+
+from bench import models
+from bench.engine.network import make_module
+from bench.errors import UsageError
+
+__all__ = ["place", "world"]
+SHAPE = INFO.input_shape
+SOURCE = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils import parametrizations, weight_norm
+
+from bench.models import ModelInfo
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Linear(64, 16)
+        self.make()
+
+    def make(self):
+        pass
+
+    def forward(self, x):
+        return self.after(F.relu(self.dense(x.flatten(1))))
+
+
+class Gru(Body):
+    def make(self):
+        self.gru = nn.GRU(4, 8, batch_first=True, bidirectional=True)
+
+    def after(self, h):
+        return self.gru(h.view(-1, 4, 4))[0][:, -1]
+
+
+class Normed(Body):
+    def make(self):
+        self.first = weight_norm(nn.Linear(16, 16))
+        self.second = parametrizations.weight_norm(nn.Linear(16, 16))
+        self.scale = nn.Parameter(torch.tensor(0.7))
+
+    def after(self, h):
+        return self.scale * self.second(F.relu(self.first(h)))
+
+
+class Padded(Body):
+    def make(self):
+        self.words = nn.Embedding(3, 16, padding_idx=-2)
+
+    def after(self, h):
+        return h + self.words((h[:, :3] > 0.1).sum(1) % 3)
+
+
+class TwiceDropped(Body):
+    def make(self):
+        drop = nn.Dropout(0.3)
+        self.part = nn.Sequential(drop, nn.Linear(16, 16), drop)
+
+    def after(self, h):
+        return self.part(h)
+
+
+class Instances(Body):
+    def make(self):
+        self.norm = nn.InstanceNorm1d(4, track_running_stats=True)
+
+    def after(self, h):
+        return self.norm(h.view(-1, 4, 4)).flatten(1)
+
+
+class Centred(Body):
+    def make(self):
+        self.register_buffer("mean", torch.zeros(16))
+
+    def after(self, h):
+        if self.training:
+            self.mean.mul_(0.5).add_(0.5 * h.detach().mean(0))
+            return h - h.mean(0)
+        return h - self.mean
+
+
+class Spectral(Body):
+    def make(self):
+        self.part = parametrizations.spectral_norm(nn.Linear(16, 16))
+
+    def after(self, h):
+        return self.part(h)
+
+
+class NewBuffer(Body):
+    def make(self):
+        self.register_buffer("mean", torch.zeros(16))
+
+    def after(self, h):
+        if self.training:
+            self.mean = 0.5 * self.mean + 0.5 * h.detach().mean(0)
+        return h - self.mean
+
+
+class PlainMean(Body):
+    def make(self):
+        self.mean = torch.zeros(16)
+
+    def after(self, h):
+        if not self.training:
+            return h - self.mean
+        self.mean = 0.5 * self.mean + 0.5 * h.detach().mean(0)
+        return h
+
+
+class Counter(Body):
+    def make(self):
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def after(self, h):
+        self.calls += self.training
+        return h if self.training else h / (1 + self.calls)
+
+
+class Cached(Body):
+    def make(self):
+        self.part = nn.Linear(16, 16)
+        self.kept = None
+
+    def after(self, h):
+        if self.training:
+            return h @ F.normalize(self.part.weight)
+        if self.kept is None:
+            self.kept = F.normalize(self.part.weight)
+        return h @ self.kept
+
+
+class OneMemory(Body):
+    def make(self):
+        self.first = nn.Linear(16, 16)
+        self.second = nn.Linear(16, 16)
+        self.second.weight.data = self.first.weight.data
+
+    def after(self, h):
+        return self.second(F.relu(self.first(h)))
+
+
+class View(Body):
+    def make(self):
+        self.part = nn.Linear(16, 16)
+        self.transposed = self.part.weight.detach().t()
+
+    def after(self, h):
+        return F.relu(self.part(h)) @ self.transposed
+
+
+class Computed(Body):
+    def make(self):
+        self.part = nn.Linear(16, 16)
+        self.transposed = self.part.weight.t()
+
+    def after(self, h):
+        return F.relu(self.part(h)) @ self.transposed
+
+
+class BatchMean(Body):
+    def after(self, h):
+        return h - h.mean(0)
+
+
+class Complex(Body):
+    def make(self):
+        self.part = nn.Parameter(torch.randn(16, dtype=torch.complex64))
+
+    def after(self, h):
+        return (h * self.part).abs()
+
+
+class Cumulative(Body):
+    def make(self):
+        self.norm = nn.BatchNorm1d(16, momentum=None)
+
+    def after(self, h):
+        return self.norm(h)
+
+
+class Untracked(Body):
+    def make(self):
+        self.norm = nn.BatchNorm1d(16, track_running_stats=False)
+
+    def after(self, h):
+        return self.norm(h)
+
+
+def factory(kind):
+    return lambda channels, batchnorm: kind()
+
+
+for kind in Body.__subclasses__():
+    name = kind.__name__
+    globals()[f"make_{name}"] = factory(kind)
+    has_batchnorm = name in ("Cumulative", "Untracked")
+    globals()[f"MODEL_{name}"] = ModelInfo(f"odd:make_{name}", "", always_batchnorm=has_batchnorm)
+"""
+REFUSED = {
+    "NewBuffer": "body.mean",
+    "PlainMean": "evaluation after training",
+    "Counter": "evaluation after training",
+    "Cached": "output in evaluation",
+    "OneMemory": "share a Parameter",
+    "View": "output in evaluation",
+    "Computed": "forward",
+    "BatchMean": "samples beside it",
+    "Complex": "complex64",
+    "Cumulative": "momentum=None",
+    "Untracked": "track_running_stats=False",
+}
+
+
+@pytest.fixture
+def odd(world: Path) -> Path:
+    (world / "odd.py").write_text(SOURCE)
+    return world
+
+
+@pytest.mark.parametrize("kind", ["Gru", "Normed", "Padded", "Centred", "Instances"])
+def test_one_client_trains_as_plain_pytorch(kind: str, odd: Path) -> None:
+    model = f"odd:MODEL_{kind}"
+    run = simulate("fedavg", sizes=(21,), model=model, participation=1.0)
+    module = make_module(lambda: models.make(model, SHAPE, 3), 0).double().train()
+    for _ in range(2):
+        job = run.begin()
+        (work,) = job.clients
+        optimizer = torch.optim.SGD(module.parameters(), lr=job.lr)
+        for step, count in enumerate(work.schedule.sizes):
+            size = 8 if run.net.batch_statistics else count  # filled up, for statistics
+            x = work.inputs.take(step, size)
+            labels = work.inputs.labels(step, size)
+            loss = F.cross_entropy(module(x).logits[:count], labels[:count])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        run.advance()
+    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    for name, value in run.server.params.items():
+        assert torch.allclose(value, own[name], rtol=1e-12, atol=1e-12), name
+    x = run.federation.test.at(slice(None))
+    logits = module.eval()(x).logits
+    assert torch.allclose(run.net.eval(run.server.params, x).logits, logits, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["Normed", "Padded", "TwiceDropped", "Instances", "Centred"])
+def test_a_stack_computes_the_same(kind: str, odd: Path) -> None:
+    model = f"odd:MODEL_{kind}"
+    loop = trained("fedavg", model=model)
+    stacked = trained("fedavg", "stacked", model=model)
+    assert largest_gap(loop, stacked) < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["Gru", "Spectral"])
+def test_what_vmap_cannot_map_is_refused_in_stacks(kind: str, odd: Path) -> None:
+    model = f"odd:MODEL_{kind}"
+    with pytest.raises(UsageError, match="--backend loop"):
+        simulate("fedavg", "stacked", model=model)
+
+
+def test_other_gradients_of_vmap_are_refused(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench.engine.stacked import layers
+
+    monkeypatch.delitem(layers.LAYERS, F.embedding)
+    with pytest.raises(UsageError, match=r"words\.weight other values"):
+        simulate("fedavg", "stacked", model="odd:MODEL_Padded")
+
+
+@pytest.mark.parametrize(("kind", "reason"), REFUSED.items())
+def test_state_beside_the_tensors_is_refused(kind: str, reason: str, odd: Path) -> None:
+    with pytest.raises(UsageError, match=rf"MODEL_{kind}.*{reason}"):
+        simulate("fedavg", model=f"odd:MODEL_{kind}")
+
+
+def test_an_embedding_of_one_client_is_torchs() -> None:
+    from bench.engine.stacked.layers import embedding
+
+    words = torch.tensor([[0, 1, 2, 1]])
+    for padding in (None, 1, -2):
+        weight = nn.Parameter(torch.randn(3, 4, dtype=torch.float64))
+        (got,) = torch.autograd.grad(embedding(words, weight, padding).square().sum(), weight)
+        (expected,) = torch.autograd.grad(
+            F.embedding(words, weight, padding).square().sum(), weight
+        )
+        assert torch.equal(got, expected)
