@@ -37,7 +37,7 @@ from bench.data import parquet
 from bench.data.dataset import Dataset, whole_numbers
 from bench.data.download import COMPRESSED, Original
 from bench.data.file_loaders import FileLoader
-from bench.data.pickled import load_arrays
+from bench.data.pickled import load_arrays, with_text_keys
 from bench.data.registry import DATASETS
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Cifar(Vision):
 
     def _batch(self, blob: bytes) -> tuple[Images, Labels]:
         """Read (N, 3, 32, 32) pixels and (N,) labels of a pickled dictionary."""
-        content = load_arrays(blob)
+        content = with_text_keys(load_arrays(blob))
         pixels = np.ascontiguousarray(content["data"]).reshape(-1, *self.info.input_shape)
         return pixels, whole_numbers(content[self.labels], "label")
 
