@@ -33,6 +33,7 @@ docs: $(SITE) build/certificates.json
 	$(BIN)/python docs/site_pages.py build/certificates.json build/pages
 	$(BIN)/zensical build --strict --clean > build/site.log 2>&1 || { cat build/site.log; exit 1; }
 	! grep '^griffe' build/site.log
+	@echo "The site is build/site/index.html. To search it: $(BIN)/python -m http.server -d build/site"
 
 # They take some four minutes, so they are measured again only after a change of the code.
 build/certificates.json: $(READY) $(shell find algorithms bench search_spaces -name '*.py')

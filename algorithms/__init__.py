@@ -42,7 +42,7 @@ def entry(name: str) -> Entry:
     if plugin is None:
         all_names = dict.fromkeys([*ALGORITHMS, *plugins.names()])
         raise KeyError(
-            f"no algorithm {name!r}; known: {', '.join(all_names)}{nearest(name, all_names)}"
+            f"no algorithm {name!r}{nearest(name, all_names)}; known: {', '.join(all_names)}"
         )
     return plugin
 

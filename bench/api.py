@@ -31,7 +31,7 @@ __all__ = ["Frames", "compare", "load", "run", "sweep", "trainable"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Frames:
     """Results as DataFrames.
 
@@ -45,6 +45,11 @@ class Frames:
     runs: pd.DataFrame
     curves: pd.DataFrame
     board: pd.DataFrame
+
+    def __repr__(self) -> str:
+        """Return the number of rows of each, which fits on a line of a notebook."""
+        lengths = [f"{name}: {len(frame):,} rows" for name, frame in vars(self).items()]
+        return f"Frames({', '.join(lengths)})"
 
 
 def run(
@@ -75,7 +80,7 @@ def run(
         track: more to store of the run, as `--track`.
         force: run it again if it is stored.
         uncertified: skip the self-test of a class from outside; its rows are marked.
-        quiet: show no progress on stderr.
+        quiet: show no progress on stderr, only whether the run is to do, and warnings.
         fields: hyper-parameters and setting fields by name, `dataset` (digits), `paper` and `seed`
             (0). What is not given has the value of the paper's setting, or its default.
 
@@ -86,10 +91,17 @@ def run(
         UsageError: an unknown name, or a value that is not allowed.
         EnvironmentProblem: data are missing, or the result folder is not writable.
     """
+    from algorithms import entry
     from bench.planning.single_run import name_of, plan_of_one
     from bench.sweep import command
     from leaderboards.board import leaderboard
+    from search_spaces import setting_fields
 
+    name = name_of(algorithm)
+    known = [*entry(name).defaults(), *setting_fields(), "setting", "paper", "seed"]
+    for field in fields:
+        if field not in known:
+            raise unknown(f"setting field or hyper-parameter of {name}", field, known)
     given = {
         "out": out,
         "data_dir": data_dir,
@@ -102,8 +114,8 @@ def run(
         "quiet": quiet,
         "executor": "inline",
     }
-    _, options = _sweep_options({name: value for name, value in given.items() if value})
-    plan = plan_of_one(name_of(algorithm), fields, options=options)
+    _, options = _sweep_options({key: value for key, value in given.items() if value})
+    plan = plan_of_one(name, fields, options=options)
     (run_spec,) = plan.run_specs
     _, _, store = command.run(plan, command.ready(plan), "bench.api.run")
     runs = store.runs(keys=set(run_spec.rows.values()))
@@ -152,8 +164,9 @@ def compare(**options: Any) -> pd.DataFrame:
 
     Args:
         options: those of the command by name, `-` written as `_`: `board="reference"` or
-            `out="DIR"`, `metric=["best", "final"]`, `alpha=0.1`, `where="dataset=cifar10"`. A
-            switch takes True, and so does `confirmed` without fields.
+            `out="DIR"`, `metric=["best", "final"]`, `alpha=0.1`, `where={"local_epochs": 5}`. A
+            switch takes True, and so does `confirmed` without fields. `format` is the command's
+            alone.
 
     Returns:
         A row per algorithm, cell and metric, as of `--format csv`, and one with `at_defaults` where
@@ -168,6 +181,11 @@ def compare(**options: Any) -> pd.DataFrame:
 
     from bench.compare.command import compared
     from bench.terminal.formats import cell_records
+
+    if "format" in options:
+        raise UsageError(
+            "format is for printing: use to_markdown, to_latex or to_csv of the result"
+        )
 
     tables, sheets = compared(_compare_arguments(options))
     if sheets:
@@ -209,9 +227,7 @@ def _sweep_options(options: Mapping[str, Any]) -> tuple[list[str], Any]:
     for name, value in options.items():
         if value is None or value is False:
             continue
-        if isinstance(value, Mapping) and name != "set":
-            value = [f"{key}={text}" for key, text in value.items()]
-        values[name] = _plain(value)
+        values[name] = _plain(value) if name == "set" else _plain(_assignments(value))
     words = words_of(values, "bench.api.sweep")
     return words, _parsed(lambda: parse(words))
 
@@ -231,9 +247,21 @@ def _compare_arguments(options: Mapping[str, Any]) -> Any:
             continue
         words.append(flag(name))
         if value is not True:
-            plain = _plain(value)
+            plain = _plain(_assignments(value))
             words += [str(text) for text in (plain if isinstance(plain, list) else [plain])]
     return _parsed(lambda: with_board(parser, parser.parse_args(words), words))
+
+
+def _assignments(value: Any) -> Any:
+    """Return a mapping of fields as the texts `name=value` or `name=value,value`."""
+    if not isinstance(value, Mapping):
+        return value
+    texts = []
+    for name, wanted in value.items():
+        plain = _plain(wanted)
+        values = plain if isinstance(plain, list) else [plain]
+        texts.append(f"{name}={','.join(map(str, values))}")
+    return texts
 
 
 def _plain(value: Any) -> Any:

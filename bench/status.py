@@ -251,9 +251,10 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
         document = {"out": str(out), "counts": counts, "runs": rows}
         print_json(document)
         return
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("run key", "run", "status", "saved round")
+    key_column = Column("run key", min_width=KEY_SHOWN)  # a key is typed, so it is never cut
+    table = Table(key_column, "run", "status", "saved round")
     for row in rows:
         saved = "" if row["saved_round"] is None else str(row["saved_round"])
         table.add_row(row["run_key"][:KEY_SHOWN], row["run"], row["status"], saved)

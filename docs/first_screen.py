@@ -51,17 +51,22 @@ def first_screen() -> str:
     add(METHODS)
     lines.append(_line(["*another model is evaluated:*", *[""] * (len(heads) - 1)]))
     add(ANOTHER_MODEL)
-    reading = textwrap.fill(_READING, 120, break_on_hyphens=False)
-    return "\n".join([*lines, "", reading, ""])
+    lines.append("")
+    for remark in _READING:
+        bullet = textwrap.fill(f"- {remark}", 120, subsequent_indent="  ", break_on_hyphens=False)
+        lines.append(bullet)
+    return "\n".join([*lines, ""])
 
 
 _READING = (
-    "Points over FedAvg in the accuracy of the round that validation selects, with 95 % intervals: "
-    "at each alpha by itself and not corrected for their number, five partitions at "
-    f"participation {PARTICIPATION:g} (`fedkf`: three; "
-    "a dash: a run diverged there); over all cells for all methods at once, as in the picture. "
-    "Traffic and time are multiples of FedAvg's. `python -m bench.compare --board reference "
-    f"--metric selected --over-cells --reference {REFERENCE}` prints the numbers, of all methods."
+    f"**α columns**: participation {PARTICIPATION:g}, five partitions (`fedkf`: three). Each "
+    "interval is of its own, not corrected for their number. A dash: a run diverged there.",
+    "**All cells**: the mean over all α and participations, as in the picture. All its intervals "
+    "hold at once.",
+    "**Traffic, time**: multiples of FedAvg's. **Diverged**: runs, of all.",
+    "`fedkf` evaluates the mean of all clients' latest models, the others the round's model.",
+    "`python -m bench.compare --board reference --metric selected --over-cells --reference "
+    f"{REFERENCE}` prints all methods.",
 )
 
 

@@ -97,8 +97,8 @@ the search |
 | `validation_gap` | mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same \
 rounds: \
 what selecting a round on validation promised beyond the test set |
-| `selected` | whether it is the one with the best mean `best_val_accuracy` of them that did not \
-diverge |
+| `selected` | whether validation selects it among the algorithm's configurations \
+([rule](results.md#which-configuration-is-selected)) |
 | `diverged_count` | number of finished runs that diverged |
 | `diverged`, `shortened`, `uncertified`, `versions_mixed` | of any finished run; under several \
 package versions |

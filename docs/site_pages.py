@@ -8,6 +8,7 @@ site from FOLDER.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -51,7 +52,7 @@ SECTIONS = {
         "docs/performance.md": "performance.md",
     },
     "Algorithms": {"docs/algorithms.md": "algorithms.md"},
-    "Python": {"docs/python.md": "python.md"},
+    "Python": {"docs/python.md": "python.md", "docs/quickstart.ipynb": "quickstart.md"},
     "Project": {
         "docs/design.md": "design.md",
         "CONTRIBUTING.md": "contributing.md",
@@ -77,7 +78,9 @@ MODULES = {
 }
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 Place = tuple[float, float, str]  # alpha, participation, form of the model
-LINK = re.compile(r"(\[[\w/-]+\.md)?\]\(([^)\s]+)\)")  # with its text, if that is a document's name
+LINK = re.compile(
+    r"(\[[\w/-]+\.(?:md|ipynb))?\]\(([^)\s]+)\)"
+)  # with its text, if that is a document's name
 CLASS = re.compile(r"^\*\*(\w+)\.\*\* ", re.MULTILINE)
 REMARK = re.compile(r"^<!--.*?-->$", re.DOTALL | re.MULTILINE)
 
@@ -96,7 +99,7 @@ class Site:
         for documents in SECTIONS.values():
             for source, page in documents.items():
                 self.page_of[source] = page
-                self.titles[page] = read(source).splitlines()[0].removeprefix("# ")
+                self.titles[page] = document(source).splitlines()[0].removeprefix("# ")
 
     def write(self, page: str, text: str) -> None:
         """Write a page, with links as the site has them."""
@@ -171,6 +174,33 @@ class Site:
 def read(file: str) -> str:
     """Return the text of a file of the repository."""
     return (ROOT / file).read_text(encoding="utf-8")
+
+
+def document(file: str) -> str:
+    """Return the Markdown of a document; a notebook's cells have their stored outputs below."""
+    text = read(file)
+    if not file.endswith(".ipynb"):
+        return text
+    parts = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+        else:
+            parts.append(f"```python\n{source}\n```")
+            parts += map(_output, cell["outputs"])
+    return "\n\n".join([*parts, ""])
+
+
+def _output(output: Mapping[str, Any]) -> str:
+    """Return an output of a notebook's cell: a picture, or text."""
+    data = output.get("data", {})
+    picture = "".join(data.get("image/svg+xml", ""))
+    if picture:
+        encoded = base64.b64encode(picture.encode()).decode()
+        return f'<img alt="the figure" src="data:image/svg+xml;base64,{encoded}">'
+    text = "".join(data.get("text/plain", output.get("text", "")))
+    return f"```text\n{text.rstrip()}\n```"
 
 
 def relative(target: str, page: str) -> str:
@@ -296,7 +326,7 @@ def main(certificates_file: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     site = Site(folder)
     for source, page in list(site.page_of.items()):
-        text = f"{HEAD}\n{overview()}" if source == "docs/algorithms.md" else read(source)
+        text = f"{HEAD}\n{overview()}" if source == "docs/algorithms.md" else document(source)
         site.write(page, site.convert(text, source, page))
     for entry in ALGORITHMS.values():
         text = algorithm_page(entry, cells, certificates)

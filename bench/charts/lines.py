@@ -25,7 +25,9 @@ from bench.charts.theme import (
     whole_numbers,
 )
 
+BANDED = 8  # algorithms of a picture up to which each has a band; more bands hide the lines
 MARKED = 24  # points of a line up to which each has a sign
+_SHADE = 0.12  # opacity of a band
 _EXACT = ".6~g"  # left to itself Vega rounds single numbers: 9.6 to 10
 _HEIGHT = 170  # of the plot of a still picture, in pixels
 _LONG = 10_000  # from which numbers are shown in thousands
@@ -121,12 +123,14 @@ def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
 def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: int = SIDE) -> Spec:
     """Draw one panel of a still picture: a line and a band per algorithm.
 
-    The line is through the means; the band is from the lowest to the highest seed.
+    The line is through the means; the band is from the lowest to the highest seed. A picture of
+    more than `BANDED` algorithms has no bands.
 
     `rows` have `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None if there
     is one seed). The width is that of the plot, in pixels.
     """
-    layers = [*_band(rows, y), _line(keys, y, "x")]
+    bands = _band(rows, y) if len(keys.shown) <= BANDED else []
+    layers = [*bands, _line(keys, y, "x")]
     if keys.signs:
         layers.append(_signs(keys, y, {"size": 34, "opacity": 1}))
     along = _across([row["x"] for row in rows], x)
@@ -166,7 +170,8 @@ def fronts(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "") -> Spec
 def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
     """Draw a panel of the page.
 
-    It reacts to the pointer, and hides the algorithms that the reader switched off.
+    It reacts to the pointer, and hides the algorithms that the reader switched off. While more than
+    `BANDED` are left, bands are hidden, too.
 
     `rows` have `algorithm`, `x.field`, `mean`, `low`, `high` and `n`.
     """
@@ -188,6 +193,7 @@ def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
         "tooltip": tips,
     }
     along = _across([x.factor * row[x.field] for row in rows], x)
+    shade = f"length(hidden) + {BANDED} < {len(keys.algorithms)} ? 0 : {_SHADE}"
     return whole(
         rows,
         height=240,
@@ -198,7 +204,7 @@ def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
             {"calculate": f"{x.factor} * datum.{x.field}", "as": "along"},
         ],
         encoding={"x": {"field": "along", **along}, "color": _named(colour, keys)},
-        layer=[*_band(rows, y), _line(keys, y, "along"), signs],
+        layer=[*_band(rows, y, {"expr": shade}), _line(keys, y, "along"), signs],
     )
 
 
@@ -247,7 +253,7 @@ def _signs(keys: Keys, y: Axis, mark: Spec) -> Spec:
     }
 
 
-def _band(rows: Rows, y: Axis) -> list[Spec]:
+def _band(rows: Rows, y: Axis, opacity: Any = _SHADE) -> list[Spec]:
     """Shade from the lowest to the highest seed.
 
     There is no layer if all algorithms have one seed, because Vega warns of empty layers.
@@ -256,7 +262,7 @@ def _band(rows: Rows, y: Axis) -> list[Spec]:
         return []
     ends = {"y": _up(y, "lowest"), "y2": {"field": "highest"}}
     here = [{"filter": "isValid(datum.low)"}]
-    return [{"transform": here, "mark": {"type": "area", "opacity": 0.12}, "encoding": ends}]
+    return [{"transform": here, "mark": {"type": "area", "opacity": opacity}, "encoding": ends}]
 
 
 def _across(values: Sequence[float], x: Axis) -> Spec:

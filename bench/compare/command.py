@@ -20,6 +20,7 @@ from bench.compare.filters import (
     filtered,
     filters,
     layout,
+    result_options,
     selection,
     selection_options,
     stated,
@@ -28,7 +29,7 @@ from bench.compare.filters import (
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
-from bench.terminal.words import OUTS, counted, flag, folders_of, split_list
+from bench.terminal.words import counted, flag, folders_of, split_list
 from leaderboards.numbers import FORMS, NUMBERS, Number, number_named, unknown_metrics
 from leaderboards.selection import SHOWN, SHOWN_ON_CLIENTS, Selection, shown_of
 from search_spaces.bounds import nearest
@@ -95,9 +96,8 @@ def make_parser() -> Parser:
         "std over seeds of an\nalgorithm's selected configuration.",
         epilog=_EPILOG.format(numbers=numbers, forms=forms),
     )
-    add = parser.add_argument
-    add("--out", nargs="+", metavar="DIR", help=OUTS)
-    filter_options(parser)
+    filter_options(result_options(parser))
+    add = parser.add_argument_group("what is shown").add_argument
     add("--metric", nargs="+", metavar="NAME", help=f"columns (default: {_DEFAULTS})")
     add(
         "--by",
@@ -116,7 +116,6 @@ def make_parser() -> Parser:
         action="store_true",
         help="add ranks, wins and normalised scores over all cells; with --reference, differences",
     )
-    selection_options(parser)
     only = "default: table; with --reference or --over-cells, csv and json hold these alone"
     add("--format", choices=STYLES, default="table", help=only)
     add("--paper", metavar="NAME", help="with --table: a paper's table, ours beside printed")
@@ -126,6 +125,7 @@ def make_parser() -> Parser:
         action="store_true",
         help="also show configurations that were not selected on validation",
     )
+    selection_options(parser)
     return parser
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import leaderboards
 from bench.errors import UsageError
-from bench.terminal.words import CHOSEN_BY, SELECT_ON, run_keys, some_of, split_list, unknown
+from bench.stored.fields import value_in, worth_telling
+from bench.terminal.words import CHOSEN_BY, OUTS, SELECT_ON, run_keys, some_of, split_list, unknown
 from leaderboards.problems import base_model
 from leaderboards.rows.frames import by_text
 from leaderboards.rows.schema import canonical_json
@@ -71,9 +72,21 @@ def layout(texts: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_field("--by", name) for name in split_list(texts)))
 
 
-def filter_options(parser: argparse.ArgumentParser) -> None:
+def result_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add `--out` and `--board`; return their group of `--help`."""
+    group = parser.add_argument_group("which results")
+    group.add_argument("--out", nargs="+", metavar="DIR", help=OUTS)
+    group.add_argument(
+        "--board",
+        metavar="NAME",
+        help="results that ship with this package, instead of --out, and their options",
+    )
+    return group
+
+
+def filter_options(group: argparse._ArgumentGroup) -> None:
     """Add the options that `filters` reads."""
-    add = parser.add_argument
+    add = group.add_argument
     add(
         "--dataset",
         nargs="+",
@@ -97,16 +110,11 @@ def filter_options(parser: argparse.ArgumentParser) -> None:
 
 
 def selection_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--board` and the options that `selection` reads.
+    """Add the options that `selection` reads.
 
     They say how configurations are selected, and what is reported of them.
     """
-    add = parser.add_argument
-    add(
-        "--board",
-        metavar="NAME",
-        help="results that ship with this package, instead of --out, and their options",
-    )
+    add = parser.add_argument_group("how configurations are chosen").add_argument
     add(
         "--tuned",
         nargs="+",
@@ -192,7 +200,7 @@ def filtered(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str
     mask = runs.index == runs.index
     settings = by_text(runs["setting_json"], json.loads)
     for name, values in where.items():
-        column = runs[name] if name == "algorithm" else settings.map(partial(_value_in, name))
+        column = runs[name] if name == "algorithm" else settings.map(partial(value_in, name))
         columns = [column.map(show)]
         if name == "model":  # `cnn` asks for `cnn+head`, too
             columns.append(column.map(base_model))
@@ -213,11 +221,6 @@ def filtered(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str
     return runs[mask]
 
 
-def _value_in(name: str, setting: Mapping[str, Any]) -> Any:
-    """Return the value of a field in a row's setting, which lacks a later field at its default."""
-    return setting.get(name, setting_fields()[name].default)
-
-
 def stated(board: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Write the fields `by` into the settings of a leaderboard's rows.
 
@@ -229,20 +232,12 @@ def stated(board: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     def with_fields(text: str) -> str:
         setting = json.loads(text)
         for name in by:
-            value = _value_in(name, setting)
-            if value not in ("", None) and _is_used(name, setting):
+            value = worth_telling(name, setting)
+            if value is not None:
                 setting[name] = value
         return canonical_json(setting)
 
     return board.assign(setting_json=by_text(texts, with_fields).astype(texts.dtype))
-
-
-def _is_used(name: str, setting: Mapping[str, Any]) -> bool:
-    """Tell whether a field matters in a setting; partitions from outside may use any."""
-    from bench.data.partition import PARTITIONS
-
-    entry = PARTITIONS.get(setting["partition"])
-    return name != "classes_per_client" or entry is None or entry.needs_classes
 
 
 def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.DataFrame:

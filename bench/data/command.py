@@ -39,6 +39,7 @@ The folder may also be one of these itself.
 exit status: 0 done; 2 usage or value; 3 data missing, damaged or not to be fetched;
 130 interrupted"""
 
+TITLED = 100  # columns of a terminal that has room for the titles of data sets
 INPUTS = {"images": "{}", "texts": "{} tokens", "vectors": "{} numbers"}  # by kind of samples
 LISTED = (
     "name",
@@ -124,14 +125,19 @@ def _list(args: argparse.Namespace) -> None:
     if args.json:
         print_json(rows)
         return
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("data set", "title", "classes", "inputs", "train", "test", "download", "here")
+    screen = console()
+    longest = max((len(row["name"]) for row in rows), default=0)
+    name_column = Column("data set", min_width=longest)  # a name is typed, so it is never cut
+    titled = screen.width >= TITLED
+    titles = ["title"] if titled else []
+    table = Table(name_column, *titles, "classes", "inputs", "train", "test", "download", "here")
     for row in rows:
         shape = "x".join(map(str, row["input_shape"]))
         table.add_row(
             row["name"],
-            row["title"],
+            *([row["title"]] if titled else []),
             str(row["num_classes"]),
             INPUTS[row["kind"]].format(shape),
             f"{row['train_size']:,}",
@@ -139,10 +145,10 @@ def _list(args: argparse.Namespace) -> None:
             _size(row["download"]),
             "yes" if row["here"] else "no",
         )
-    console().print(table)
-    console().print(f"folder: {folder}", soft_wrap=True)
+    screen.print(table)
+    screen.print(f"folder: {folder}", soft_wrap=True)
     for reason in broken:
-        console().print(f"left out: {reason}")
+        screen.print(f"left out: {reason}")
 
 
 def _prepare(args: argparse.Namespace) -> None:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ray import tune
-
     from algorithms.base import Algorithm
+    from bench.executors.ray_trainable import FederatedTrainable
 
 
 def trainable(
     algorithm: str | type[Algorithm] | Callable[..., Algorithm], **defaults: Any
-) -> type[tune.Trainable]:
+) -> type[FederatedTrainable]:
     """Make a `tune.Trainable` class that runs federated simulations of one algorithm.
 
     Args:

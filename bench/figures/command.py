@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING
 
 from algorithms.entry_points import names_of_rows
 from bench.charts.panels import drawn, renderer
-from bench.compare.filters import filter_options, filters, selection, selection_options, with_board
+from bench.compare.filters import (
+    filter_options,
+    filters,
+    result_options,
+    selection,
+    selection_options,
+    with_board,
+)
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.catalogue import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
-from bench.terminal.words import IMPORT, OUTS, counted, folders_of, some_of, split_list
+from bench.terminal.words import IMPORT, counted, folders_of, some_of, split_list
 from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
@@ -59,10 +66,14 @@ def _parser() -> Parser:
         "name, list the figures that these runs can draw, and commands for the missing runs.",
         epilog="\n".join(["figures:", *map(_line, FIGURES.values()), "", _EPILOG]),
     )
-    add = parser.add_argument
-    add("names", nargs="*", metavar="FIGURE", help="such as fedgkd-4; lists take spaces or commas")
+    parser.add_argument(
+        "names", nargs="*", metavar="FIGURE", help="such as fedgkd-4; lists take spaces or commas"
+    )
+    results = result_options(parser)
+    filter_options(results)
+    results.add_argument("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
+    add = parser.add_argument_group("what is drawn").add_argument
     add("--all", action="store_true", help="whatever can be drawn")
-    add("--out", nargs="+", metavar="DIR", help=OUTS)
     add(
         "--to",
         type=Path,
@@ -71,10 +82,8 @@ def _parser() -> Parser:
         help="folder of the pictures (default: figures)",
     )
     add("--format", nargs="+", choices=FORMATS, default=FORMATS, help="default: both")
-    filter_options(parser)
-    add("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
-    selection_options(parser)
     add("--dry-run", action="store_true", help="only name the files")
+    selection_options(parser)
     return parser
 
 
@@ -96,14 +105,17 @@ def _figures(arguments: argparse.Namespace) -> None:
     outs = folders_of(arguments.out)
     runs = read(outs, where, selection(arguments), arguments.board_metrics)
     drawable = {figure: figure.find(runs) for figure in figures}
+    # A sweep writes neither into a board of the package nor into a file of rows.
+    folders = [] if arguments.board else [out for out in outs if not out.is_file()]
+    folder = folders[0] if folders else default_out()
     if not drawing:
-        sys.stdout.write("\n".join(_listing(drawable, outs)) + "\n")
+        sys.stdout.write("\n".join(_listing(drawable, outs, folder)) + "\n")
         return
     lacking = [figure for figure, pictures in drawable.items() if not pictures]
     if lacking and (not arguments.all or len(lacking) == len(drawable)):
         lines = [f"cannot be drawn from {', '.join(map(str, outs))}:"]
         for figure in lacking:
-            lines += _missing(figure, outs)
+            lines += _missing(figure, folder)
         raise UsageError("\n".join(lines))
     pictures = chain.from_iterable(pictures.items() for pictures in drawable.values())
     _draw(pictures, target, arguments.format, arguments.dry_run)
@@ -118,7 +130,7 @@ def _requested(arguments: argparse.Namespace) -> list[Figure]:
 
 
 def _listing(
-    drawable: Mapping[Figure, Mapping[str, Drawing]], outs: Sequence[Path]
+    drawable: Mapping[Figure, Mapping[str, Drawing]], outs: Sequence[Path], folder: Path
 ) -> Iterator[str]:
     ready = [figure for figure, pictures in drawable.items() if pictures]
     figures = f"{len(ready)} of {counted(len(drawable), 'figure')}"
@@ -132,14 +144,13 @@ def _listing(
         yield "\nthe other figures lack runs, which these commands make:"
     for figure in drawable:
         if figure not in ready:
-            yield from _missing(figure, outs)
+            yield from _missing(figure, folder)
 
 
-def _missing(figure: Figure, outs: Sequence[Path]) -> Iterator[str]:
+def _missing(figure: Figure, folder: Path) -> Iterator[str]:
+    """Yield what a figure lacks, and the command that makes its runs in a folder."""
     yield _line(figure)
     yield f"{_INDENT}{figure.lacking}"
-    # A sweep cannot write into a file of rows.
-    folder = next((out for out in outs if not out.is_file()), default_out())
     yield f"{_INDENT}{figure.command(folder)}"
 
 

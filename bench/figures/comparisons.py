@@ -9,6 +9,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bench.charts.lines import BANDED
+from bench.stored.fields import worth_telling
 from bench.stored.groups import field_words
 from bench.stored.results import Record
 from leaderboards.flags import FLAGS, flags_of, why_not_selected
@@ -50,7 +52,7 @@ def comparisons(
 
 def others(shown: Problem) -> list[str]:
     """Describe the fields that tell a comparison from others, but for those in its title."""
-    return [field_words(shown, name) for name in shown.differing if name not in IN_TITLE]
+    return field_words(shown, IN_TITLE)
 
 
 def file_name(figure: str, shown: Problem) -> str:
@@ -60,13 +62,14 @@ def file_name(figure: str, shown: Problem) -> str:
         if name in shown.by:
             position = shown.by.index(name)
             values = [place[position] for place in shown.places]
+        elif name in shown.differing:
+            values = [worth_telling(name, shown.setting)]
         else:
             values = [shown.setting.get(name)]
         if len(set(map(repr, values))) > 1:
             continue  # the picture's panels tell this field
-        has_value = values[0] is not None and name != "local_epochs"
-        tells_apart = name in shown.differing and name != "alpha"
-        if has_value or tells_apart:
+        always_told = name in shown.differing or name != "local_epochs"
+        if values[0] is not None and always_told:
             parts.append(f"{name}{typed(values[0])}")
     return "-".join([figure, *(re.sub(r"[^\w.+]", "_", part) for part in parts)])
 
@@ -127,8 +130,8 @@ def _not_shown(shown: Problem, drawn: Collection[str], why: str) -> Iterator[str
         yield f"Not shown: {', '.join(names)} ({reason})"
 
 
-def seeds_said(counts: Collection[int]) -> str:
-    """Describe how many seeds are behind lines and their bands."""
+def seeds_said(counts: Collection[int], names: Collection[str]) -> str:
+    """Describe how many seeds are behind the lines of some algorithms, and their bands."""
     fewest = min(counts)
     most = max(counts)
     if most == 1:
@@ -136,4 +139,6 @@ def seeds_said(counts: Collection[int]) -> str:
     several = f"{most} seeds"
     if fewest < most:
         several = f"{fewest} to {most} seeds, not the same for all"
+    if len(names) > BANDED:
+        return f"mean of {several}; no bands, as of more than {BANDED} algorithms"
     return f"mean of {several}, band from the lowest to the highest"

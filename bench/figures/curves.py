@@ -106,7 +106,7 @@ class Curves:
         what = self.what
         if on_clients(records):
             what = what.replace(_GLOBAL, METRICS["amp"].quantity.capitalize())
-        seeds = seeds_said({point["n"] for point in points})
+        seeds = seeds_said({point["n"] for point in points}, names)
         notes = [f"{of_whose_models(what, records)}; {seeds}"]
         why = "not measured"
         if self.equal:

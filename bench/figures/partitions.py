@@ -158,7 +158,7 @@ def _with_accuracy(runs: Runs, comparison: Problem) -> Spec:
     points = list(chain.from_iterable(map(_points, comparison.cells)))
     names = {point["algorithm"] for point in points}
     keys = own_colours(runs.labels, names)
-    seeds = seeds_said({point["n"] for point in points})
+    seeds = seeds_said({point["n"] for point in points}, names)
     notes = [
         of_whose_models(f"Best test accuracy of the global model; {seeds}", comparison.records),
         *further(comparison, names, "not measured"),

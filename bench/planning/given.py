@@ -162,7 +162,7 @@ def sort_values(options: SweepOptions, entries: list[Entry]) -> tuple[dict[str, 
             hyper[None, name] = texts
         elif not options.place_of(name) or not _is_hyperparameter(algorithm, short):
             allowed = [*setting_fields(), *sorted(every_name)]
-            kind = f"setting or hyper-parameter of {', '.join(names_of)}"
+            kind = f"setting field or hyper-parameter of {', '.join(names_of)}"
             near = short if algorithm in names_of else name
             raise UsageError(f"{unknown(kind, near, allowed)}{options.place_of(name)}")
     return fields, hyper

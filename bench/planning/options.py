@@ -214,7 +214,7 @@ class SweepOptions:
     )
     budget: int = _option(
         SEARCH,
-        "tune every algorithm over N configurations, lr included, within a factor of 10",
+        "try N configurations of every algorithm; lr is drawn within 10x of the preset",
         "N",
         0,
         bounds=COUNT,
@@ -228,8 +228,8 @@ class SweepOptions:
     )
     tuning: str = _option(
         SEARCH,
-        "with --budget: all configurations at once, or the learning rates at the middle own value "
-        "first and then other own values at the best rate",
+        "with --budget: all configurations at once; or first the learning rates, each with the "
+        "middle value of the grid, then other values at the best rate",
         None,
         AT_ONCE,
         choices=TUNINGS,
@@ -260,8 +260,8 @@ class SweepOptions:
     cpus_per_trial: int = _option(EXECUTION, "cores and threads of a trial", "N", 1, bounds=COUNT)
     pack: int | str = _option(
         EXECUTION,
-        "largest number of runs that a trial trains as one program: one seed's configurations "
-        f"first; auto: {AUTO_PACK} on a GPU (docs/sweeps.md, Packs), 1 on a CPU or "
+        "most runs that a trial trains side by side, one seed's configurations first; "
+        f"auto: {AUTO_PACK} on a GPU (docs/sweeps.md, Packs), 1 on a CPU or "
         "with --scheduler",
         "N",
         "auto",

@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.charts.panels import renderer
-from bench.compare.filters import selection, selection_options, with_board
+from bench.compare.filters import result_options, selection, selection_options, with_board
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.render import note_superseded
-from bench.terminal.words import OUTS, counted, folders_of
+from bench.terminal.words import counted, folders_of
 from leaderboards.rows.files import typed_file
 
 _EPILOG = """\
@@ -48,8 +48,8 @@ def _parser() -> Parser:
         "hyper-parameters, the papers' numbers beside ours, and every run.",
         epilog=_EPILOG,
     )
-    add = parser.add_argument
-    add("--out", nargs="+", metavar="DIR", help=OUTS)
+    result_options(parser)
+    add = parser.add_argument_group("the page").add_argument
     add(
         "--to",
         type=Path,

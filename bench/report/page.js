@@ -25,6 +25,9 @@ function reveal() {
   target.querySelector("summary").focus({ preventScroll: true });
 }
 
+// On a telephone the list of flags would fill two screens.
+if (matchMedia("(max-width: 40rem)").matches) document.getElementById("flags").open = false;
+
 addEventListener("hashchange", reveal);
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[href^='#']");

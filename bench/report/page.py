@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bench import __version__
+from bench.charts.lines import BANDED
 from bench.charts.panels import renderer
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, FAINT, GRIDS, INKS, LIGHT, SHAPES
 from bench.planning.tables import counterparts_of, places_of, title_of
@@ -90,6 +91,7 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
         "present": present,
         "keys": [{"name": label, **_sign(position)} for position, label in enumerate(labels)],
         "points": POINTS,
+        "banded": BANDED,
         "differences": difference_sections(groups, tables, metrics),
         "matrices": matrix_sections(groups, tables, metrics),
         "board": board_section(groups, tables, metrics),

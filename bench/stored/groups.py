@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from algorithms import ALGORITHMS
+from bench.stored.fields import worth_telling
 from bench.stored.results import Record, Run
 from bench.terminal.words import counted
 from leaderboards import problems
@@ -36,7 +37,7 @@ class Group(Problem):
     @property
     def name(self) -> str:
         """Data set and model, and the fields that distinguish it from the page's other groups."""
-        others = [field_words(self, name) for name in self.differing if name != "client_models"]
+        others = field_words(self, {"client_models"})
         return " · ".join([self.setting["dataset"], self.models, *others])
 
     @property
@@ -53,8 +54,7 @@ class Group(Problem):
             f"{rounds} × {epochs}",
             local_training(setting, others),
         ]
-        lacking = [name for name in self.differing if name not in {*setting, "client_models"}]
-        parts += [f"no {name}" for name in lacking]
+        parts += field_words(self, {*setting, "client_models"})
         return " · ".join(parts)
 
     @cached_property
@@ -69,11 +69,17 @@ class Group(Problem):
         return tuple(number(value) for value in sorted(values))
 
 
-def field_words(problem: Problem, name: str) -> str:
-    """Describe a field of a problem: `lr 0.1`, or `no lr`."""
-    if name not in problem.setting:
-        return f"no {name}"
-    return f"{name} {number(problem.setting[name])}"
+def field_words(problem: Problem, told: Collection[str]) -> list[str]:
+    """Describe the fields in which a problem differs from its neighbours, as `lr 0.1`.
+
+    Fields in `told` are left out, and those of which there is nothing to tell.
+    """
+    words = []
+    for name in problem.differing:
+        value = worth_telling(name, problem.setting)
+        if name not in told and value is not None:
+            words.append(f"{name} {number(value)}")
+    return words
 
 
 def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:

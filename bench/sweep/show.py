@@ -6,7 +6,8 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, Entry, Field, plugins
 from bench.errors import UsageError
@@ -15,6 +16,11 @@ from bench.planning.plan import Plan
 from bench.terminal.console import console, print_json, say
 from bench.terminal.words import text
 from search_spaces import PAPERS, SPACES, Space
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_TABLE_WIDTH = 120  # columns of a terminal that has room for the tables
 
 
 def print_registry(names: Sequence[str], as_json: bool) -> None:
@@ -27,6 +33,31 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
     if as_json:
         print_json([_as_dict(entry) for entry in entries])
         return
+    out = console()
+    if out.width < _TABLE_WIDTH:
+        for entry in entries:
+            out.print(_block(entry))
+    else:
+        out.print(_registry_table(entries))
+    out.print(
+        "Floats per active client and round: P the model's size, C classes, G a generator's size, "
+        "M the buffer, J the steps.\n"
+        "--json has summaries, ranges and meanings too; --algo NAME --list shows one."
+    )
+    for problem in broken:
+        out.print(f"left out: {problem}")
+
+
+def _block(entry: Entry) -> str:
+    """Return the facts of an algorithm as lines, for a terminal too narrow for their table."""
+    lines = [f"{entry.name}: {_paper(entry)}, {entry.equations}"]
+    for field in entry.fields:
+        lines += [f"  {line}" for line in _field_lines(entry, field)]
+    lines.append(f"  down {entry.down}; up {entry.up}; client keeps {entry.keeps}")
+    return "\n".join([*lines, ""])
+
+
+def _registry_table(entries: Sequence[Entry]) -> Table:
     from rich.table import Column, Table
 
     widths = {
@@ -51,15 +82,7 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
             entry.keeps,
         )
         table.add_section()
-    out = console()
-    out.print(table)
-    out.print(
-        "Floats per active client and round: P the model's size, C classes, G a generator's size, "
-        "M the buffer, J the steps.\n"
-        "--json has summaries, ranges and meanings too; --algo NAME --list shows one."
-    )
-    for problem in broken:
-        out.print(f"left out: {problem}")
+    return table
 
 
 def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
@@ -127,27 +150,30 @@ def _planned_names(plan: Plan) -> list[str]:
 
 def _print_table(spaces: Sequence[tuple[str, Space]], own: Sequence[Entry]) -> None:
     """Print spaces, each with its paper, then those that classes state themselves."""
+    # Algorithm, paper, data set, and the lines of each further column.
+    rows: list[tuple[str, str, str, list[list[str]]]] = []
+    for paper, space in spaces:
+        tried_values = [f"{name} {grid}" for name, grid in {**space.tuned, **space.grid}.items()]
+        fixed = [f"{name} = {text(value)}" for name, value in space.fixed.items()]
+        cells = [tried_values, fixed, list(ALGORITHMS[space.algorithm].where), [space.source]]
+        rows.append((space.algorithm, PAPERS[paper].title, space.setting.dataset, cells))
+    for entry in own:
+        stated = [f"{field.name} {field.search}" for field in entry.fields if field.search]
+        cells = [stated, [], list(entry.where), [entry.factory]]
+        rows.append((entry.name, "–", "any", cells))
+    out = console()
+    if out.width < _TABLE_WIDTH:
+        for name, title, dataset, cells in rows:
+            lines = chain.from_iterable(cells)
+            out.print("\n  ".join([f"{name} on {dataset}: {title}", *lines]) + "\n")
+        return
     from rich.table import Column, Table
 
     columns = ("paper", "data set", "tried", "fixed", "relations", "source")
     table = Table(Column("algorithm", style="bold"), *columns, show_lines=True)
-    for paper, space in spaces:
-        tried_values = [f"{name} {grid}" for name, grid in {**space.tuned, **space.grid}.items()]
-        fixed = [f"{name} = {text(value)}" for name, value in space.fixed.items()]
-        table.add_row(
-            space.algorithm,
-            PAPERS[paper].title,
-            space.setting.dataset,
-            "\n".join(tried_values) or "–",
-            "\n".join(fixed) or "–",
-            "\n".join(ALGORITHMS[space.algorithm].where) or "–",
-            space.source,
-        )
-    for entry in own:
-        stated = [f"{field.name} {field.search}" for field in entry.fields if field.search]
-        relations = "\n".join(entry.where) or "–"
-        table.add_row(entry.name, "–", "any", "\n".join(stated), "–", relations, entry.factory)
-    console().print(table)
+    for name, title, dataset, cells in rows:
+        table.add_row(name, title, dataset, *("\n".join(lines) or "–" for lines in cells))
+    out.print(table)
 
 
 def _field_lines(entry: Entry, field: Field) -> Iterator[str]:

@@ -200,6 +200,8 @@ def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
                 status = action() or EXIT_OK
             except UsageError as error:
                 status = report_problem(error, EXIT_USAGE, verbose)
+            except ModuleNotFoundError as error:
+                status = report_problem(_lacking(error), EXIT_ENVIRONMENT, verbose)
             except _environment_errors() as error:
                 status = report_problem(error, EXIT_ENVIRONMENT, verbose)
     except UnreadError:
@@ -209,6 +211,16 @@ def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
     return status
+
+
+def _lacking(error: ModuleNotFoundError) -> EnvironmentProblem:
+    """Return the problem of a Python that lacks a package, often not the suite's environment."""
+    problem = EnvironmentProblem(
+        f"{sys.executable} has no package {error.name}: activate the environment of the suite "
+        "(`. .venv/bin/activate`), or install it there (`pip install -e .`)"
+    )
+    problem.__cause__ = error
+    return problem
 
 
 def _environment_errors() -> tuple[type[Exception], ...]:

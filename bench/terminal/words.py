@@ -122,7 +122,7 @@ def unknown(kind: str, name: str, names: Iterable[str], importable: bool = False
     if advice:
         return UsageError(f"no {kind} {name!r}: {advice}")
     known = sorted(names)
-    return UsageError(f"no {kind} {name!r}; known: {', '.join(known)}{nearest(name, known)}")
+    return UsageError(f"no {kind} {name!r}{nearest(name, known)}; known: {', '.join(known)}")
 
 
 def flag(name: str) -> str:

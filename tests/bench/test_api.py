@@ -77,14 +77,20 @@ def test_compare_has_the_numbers_of_csv(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_compare_with_a_reference_has_differences() -> None:
     frame = api.compare(
-        board="reference", metric=["last10"], alpha=[0.1], participation=0.2, reference="fedavg"
+        board="reference",
+        metric=["last10"],
+        alpha=[0.1],
+        where={"participation": [0.2]},
+        reference="fedavg",
     )
+    assert {*frame["participation"]} == {0.2}
     assert "fedgkd" in {*frame["algorithm"]}
     assert "fedavg" not in {*frame["algorithm"]}
 
 
 def test_load_reads_boards_as_they_select() -> None:
     frames = api.load("reference")
+    assert repr(frames).startswith("Frames(runs: 618 rows, curves: ")
     assert frames.board["selected"].all(), "what was tried on seed 0 is not reported"
     assert 0 not in {*frames.runs["seed"]}
     assert {*frames.curves["run_key"]} <= {*frames.runs["run_key"]}
@@ -94,12 +100,14 @@ def test_load_reads_boards_as_they_select() -> None:
     ("call", "problem"),
     [
         (lambda: api.run("fedcad", gama=0.5), "did you mean gamma"),
+        (lambda: api.run("fedavg", seeds=3), r"did you mean seed\?\); known: "),
         (lambda: api.run("fedavg", device="gpu"), "invalid choice: 'gpu'"),
         (lambda: api.run(3), "an algorithm is a name"),
         (lambda: api.sweep(algo="fedavg", datset="digits"), "did you mean dataset"),
         (lambda: api.sweep(algo="fedavg", seeds="x"), "invalid int value"),
         (lambda: api.sweep(algo="fedavg", dry_run=True), "dry_run only prints"),
         (lambda: api.sweep(algo="fedavg", quiet="yes"), "quiet takes true or false"),
+        (lambda: api.compare(board="reference", format="md"), "to_markdown"),
         (lambda: api.compare(metrc="best"), "did you mean metric"),
         (lambda: api.compare(board="reference", metric="nope"), "no metric 'nope'"),
         (lambda: api.load("nowhere"), "no board 'nowhere'"),

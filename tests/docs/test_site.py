@@ -33,6 +33,15 @@ def test_every_document_is_a_page(pages: Path) -> None:
     assert (pages / "index.md").read_text().startswith("# fedkd-bench")
 
 
+def test_the_notebook_is_a_page_with_its_outputs(pages: Path) -> None:
+    text = (pages / "quickstart.md").read_text()
+    assert text.startswith("# Quickstart\n")
+    assert "```python\nfrom bench import api\n```" in text
+    assert "final_accuracy  bytes_up\n" in text
+    assert '<img alt="the figure" src="data:image/svg+xml;base64,' in text
+    assert "[Quickstart](quickstart.md)" in (pages / "python.md").read_text()
+
+
 def test_every_page_stands_in_the_navigation(pages: Path) -> None:
     listed = re.findall(r"\]\((.*?)\)", (pages / ".navigation.md").read_text())
     written = []

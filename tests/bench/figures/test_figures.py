@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from commands import ROOT
 from PIL import Image
 from rows import Pair, failed_row, make_row, tables_of, write
 
+from algorithms import ALGORITHMS
 from bench import artifacts, data, models
 from bench.charts.panels import print_config
 from bench.charts.theme import LIGHT, SHAPES
@@ -143,6 +145,18 @@ def test_a_line_is_the_mean_of_its_seeds_and_a_band_goes_to_the_outermost(tmp_pa
     assert [x for x, _ in line(panels(steps)[0][0], "fedavg")][:2] == [20, 40]
 
 
+@pytest.mark.parametrize("count", [8, 9])
+def test_bands_are_drawn_of_up_to_eight_algorithms(tmp_path, count):
+    """More bands hide the lines."""
+    names = list(ALGORITHMS)[:count]
+    pairs = [pair(name, seed=0) for name in names]
+    write(tmp_path, pairs + [pair(name, seed=1) for name in names])
+    (spec,) = of(tmp_path, "fedgkd-4").values()
+    marks = [layer["mark"]["type"] for layer in panels(spec)[0][0]["layer"]]
+    assert ("area" in marks) == (count == 8)
+    assert ("band from the lowest to the highest" in words(spec)) == (count == 8)
+
+
 def test_axes_do_not_round(tmp_path):
     out = write(tmp_path, [pair(final=0.096, fields={"rounds": 1})])
     assert (
@@ -190,6 +204,28 @@ def test_pictures_of_unlike_settings_have_unlike_names_and_say_what_differs(tmp_
     ]
     for name, spec in found.items():
         assert f"lr {name.rpartition('lr')[2]}" in words(spec)
+
+
+def test_a_later_field_at_its_default_is_told_where_it_matters(tmp_path):
+    """Stored settings leave it out; `lda` has no classes of a client, `k_classes` has two."""
+    fields = (
+        {"partition": "lda"},
+        {"partition": "k_classes"},
+        {"partition": "k_classes", "classes_per_client": 3},
+        {"partition": "lda", "public": "mnist:100", "finetune_steps": 5},
+    )
+    write(tmp_path, [pair(fields=each) for each in fields])
+    pictures = of(tmp_path, "feddkd-7")
+    named = [name.partition("-participation1-")[2] for name in sorted(pictures)]
+    assert named == [
+        "classes_per_client2-finetune_steps0-partitionk_classes",
+        "classes_per_client3-finetune_steps0-partitionk_classes",
+        "finetune_steps0-partitionlda",
+        "finetune_steps5-partitionlda-publicmnist_100",
+    ]
+    for name, spec in pictures.items():
+        assert ("classes_per_client 2" in words(spec)) == ("client2" in name)
+        assert not re.search(r"\bno (classes|public|finetune)", words(spec))
 
 
 def test_equal_communication_ends_where_the_cheapest_does(tmp_path):

@@ -618,6 +618,31 @@ def test_a_phone_scrolls_nothing_but_tables_and_the_theme_is_the_systems(chromiu
     quiet(chromium)
 
 
+BANDS = """[...document.querySelectorAll('#curves svg .mark-area path')]
+    .some((path) => +getComputedStyle(path).opacity * path.getAttribute('opacity') > 0)"""
+
+
+def test_bands_come_back_when_algorithms_are_switched_off(chromium, tmp_path):
+    names = list(ALGORITHMS)[:9]
+    pairs = [(make_row(name), curve(0.5)) for name in names]
+    pairs += [(make_row(name, seed=1), curve(0.5)) for name in names]
+    report(tmp_path / "page.html", write(tmp_path / "out", pairs))
+    chromium.open(tmp_path / "page.html")
+    chromium.run("document.querySelector('#curves .plot').scrollIntoView()")
+    chromium.wait("document.querySelector('#curves .mark-area path') !== null")
+    assert not chromium.run(BANDS)
+    chromium.run("document.querySelector('#curves .keys button').click()")
+    chromium.wait(BANDS)
+
+
+def test_a_telephone_begins_with_closed_flags_and_whole_captions(chromium, page):
+    for width, is_open in ((390, False), (1400, True)):
+        chromium.open(page, width=width)
+        assert chromium.run("document.getElementById('flags').open") is is_open
+        edges = "[...document.querySelectorAll('caption span')].map((one) => one.offsetWidth)"
+        assert max(chromium.run(edges)) < width
+
+
 def test_wicked_results_do_nothing_in_a_browser(chromium, wicked):
     chromium.complaints.clear()
     chromium.open(wicked)
@@ -643,4 +668,4 @@ def test_what_comes_from_outside_stands_beside_what_does_not(tmp_path):
         "the command that runs it again may import what is outside"
     )
     assert "model_version 7" in document
-    assert "no model_version" in document
+    assert "no model_version" not in document

@@ -38,7 +38,8 @@ from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.provenance import command_columns
 from bench.sweep import command as sweep
-from bench.sweep import preflight
+from bench.sweep import preflight, show
+from bench.terminal.console import console
 from bench.trial.run import Run
 from bench.trial.trial import Trial
 from leaderboards import Store
@@ -418,6 +419,22 @@ def test_only_a_finished_run_is_reproduced(
     (key,) = Store(tmp_path).runs().run_key
     assert sweep.main(["reproduce", key, "--out", str(tmp_path)]) == 2
     assert f"the run {key[:16]} is {status}" in capsys.readouterr().err
+
+
+def test_a_narrow_terminal_lists_algorithms_in_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "console", lambda: console(80))
+    assert sweep.main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "fedprox: Li et al. 2020, Algorithm 2" in lines
+    assert {f"{name}:" for name in ALGORITHMS} <= {line.partition(" ")[0] for line in lines}
+    assert sweep.main(["--show", "--algo", "fedcad", "--dataset", "cifar10"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("fedcad on cifar10: Class-Wise Adaptive Self Distillation")
+    assert "  gamma {0, 0.3, 0.5, 0.7}" in lines
+    assert max(map(len, lines)) <= 80
 
 
 def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:

@@ -54,3 +54,12 @@ def test_a_failure_stays_one_though_nobody_reads_on(tmp_path: Path) -> None:
     )
     options = "--algo wrong:Wrong --rounds 1 --executor inline --uncertified --out o"
     assert shell(f"{PYTHON} -m bench.sweep {options} | true", tmp_path).returncode == 1
+
+
+def test_a_python_without_a_package_is_named(tmp_path: Path) -> None:
+    """Not a traceback: the environment of the suite is not active, most likely."""
+    code = "import sys; sys.modules['pandas'] = None; from bench.compare.command import main; "
+    done = shell(f'{PYTHON} -c "{code} sys.exit(main([]))"', tmp_path)
+    assert done.returncode == 3
+    assert "has no package pandas: activate the environment" in done.stderr
+    assert "Traceback" not in done.stderr
