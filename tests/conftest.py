@@ -109,13 +109,15 @@ def make(name: str, **hyperparameters: Any) -> Algorithm:
     return build(name, **{**toy.SHORT.get(name, {}), **hyperparameters})
 
 
-def simulate(algorithm: str | Algorithm, backend: str = "loop", **options: Any) -> Simulation:
+def simulate(
+    algorithm: str | Algorithm, backend: str = "loop", seed: int = 0, **options: Any
+) -> Simulation:
     """A run of the toy federation; of a registered name on a model in the form that it needs."""
     if isinstance(algorithm, str):
         model = options.get("model", TINY.model)
         options["model"] = toy.supplied(model, entry(algorithm).needs)
         algorithm = make(algorithm)
-    return toy.simulate(algorithm, backend, **options)
+    return toy.simulate(algorithm, backend, seed, **options)
 
 
 def trained(
