@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 import torch
 
-from algorithms import ALGORITHMS, generators
+from algorithms import ALGORITHMS, build, entry, generators
 from algorithms.base import Algorithm
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
 from bench.engine.state import StateFolder
 from bench.errors import Slower
+from bench.selftest import toy
 from bench.selftest.candidate import candidate
 from bench.selftest.certify import NOT_APPLICABLE, PASSED, run_check
-from bench.selftest.toy import INFO, TINY, identical, largest_gap, simulate, toy_dataset, toy_split
+from bench.selftest.toy import INFO, TINY, identical, largest_gap, toy_dataset, toy_split
 
 __all__ = [
     "INFO",
@@ -101,6 +102,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: (places.get(item.path.name, len(places)), -counts[item.path], item.path)
     )
+
+
+def make(name: str, **hyperparameters: Any) -> Algorithm:
+    """A registered algorithm, with its server's work cut short unless hyper-parameters set it."""
+    return build(name, **{**toy.SHORT.get(name, {}), **hyperparameters})
+
+
+def simulate(
+    algorithm: str | Algorithm, backend: str = "loop", seed: int = 0, **options: Any
+) -> Simulation:
+    """A run of the toy federation; of a registered name on a model in the form that it needs."""
+    if isinstance(algorithm, str):
+        model = options.get("model", TINY.model)
+        options["model"] = toy.supplied(model, entry(algorithm).needs)
+        algorithm = make(algorithm)
+    return toy.simulate(algorithm, backend, seed, **options)
 
 
 def trained(

@@ -15,13 +15,15 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from bench.data.dataset import Dataset, Loader, MissingData
 from bench.data.download import data_dir
 from bench.data.registry import DATASETS, DatasetInfo
 from bench.errors import EnvironmentProblem, UsageError
-from bench.terminal.words import unknown
+
+if TYPE_CHECKING:
+    from search_spaces.setting import Setting
 
 __all__ = [
     "DATASETS",
@@ -31,6 +33,7 @@ __all__ = [
     "data_dir",
     "hashes",
     "info",
+    "info_of",
     "is_own",
     "is_path",
     "load",
@@ -57,10 +60,12 @@ def info(name: str) -> DatasetInfo:
         return own.find(name)
     from bench.data import outside  # looks into installed packages, which few commands need
 
-    entry = outside.find(name)
-    if entry is None:
-        raise unknown("data set", name, [*DATASETS, *outside.KIND.names()], importable=True)
-    return entry
+    return outside.find(name)
+
+
+def info_of(setting: Setting) -> DatasetInfo:
+    """Return the entry of a setting's data set, with images of the setting's size."""
+    return info(setting.dataset).sized(setting.image_size)
 
 
 def is_own(name: str) -> bool:

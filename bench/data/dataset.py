@@ -5,7 +5,7 @@ Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -103,6 +103,24 @@ class Loader(Protocol):
 
         Raises EnvironmentProblem.
         """
+
+
+@dataclass(frozen=True)
+class FunctionLoader:
+    """A `Loader` of what a function gives, which needs no folder: nothing is missing or fetched."""
+
+    function: Callable[[], Dataset]
+
+    def read(self, folder: Path) -> Dataset:
+        """Return what the function gives."""
+        return self.function()
+
+    def missing(self, folder: Path) -> list[str]:
+        """Return an empty list."""
+        return []
+
+    def fetch(self, folder: Path, offline: bool) -> None:
+        """Do nothing."""
 
 
 # Cached because all runs of a process use the same images, and making them takes seconds.

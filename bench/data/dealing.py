@@ -240,10 +240,10 @@ def k_classes(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def fedproto(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Deal as FedProto does: each client has its own number of classes, and few samples of each.
 
-    With n = `classes_per_client`, a client has between max(2, n - 2) and min(C, n + 2) classes, all
-    numbers alike likely; which, is drawn. It has 139 or 140 samples of each of its classes: the 99
-    or 100 that it trains on, and the 40 that it is tested on, if `local_test_fraction` is 2/7. No
-    two clients share a sample. Other samples are unused.
+    With n = `classes_per_client`, a client has between max(2, n - 2) and min(C, n + 2) classes. All
+    numbers are equally likely, and the classes are drawn. It has 139 or 140 samples of each of its
+    classes: it trains on 99 or 100, and is tested on 40 if `local_test_fraction` is 2/7. No two
+    clients share a sample. Other samples are unused.
 
     Decided here: tests are held out of these samples, where the code takes them out of the data
     set's own test samples; and samples are drawn, where the code takes them in the order of the

@@ -58,7 +58,7 @@ class SynthDigits(FileLoader):
 
     def parse(self, folder: Path) -> Dataset:
         """Read both parts."""
-        train, test = (self._part(file.find(folder) or folder, folder) for file in self.files)
+        train, test = (self._part(file.where(folder), folder) for file in self.files)
         return Dataset.of(self.name, train, test)
 
     def _part(self, file: Path, folder: Path) -> tuple[Images, Labels]:
@@ -80,7 +80,7 @@ class MnistM(FileLoader):
 
     def parse(self, folder: Path) -> Dataset:
         """Read both parts."""
-        file = self.files[0].find(folder) or folder
+        file = self.files[0].where(folder)
         if file.stat().st_size > MOST_BYTES:
             raise ForbiddenPickle(f"more than {MOST_BYTES:,} bytes")
         arrays = with_text_keys(load_arrays(file.read_bytes()))

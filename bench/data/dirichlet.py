@@ -1,6 +1,4 @@
-"""Partitions that divide each class among clients by Dirichlet draws.
-
-They are those of the papers and of other benchmarks.
+"""Partitions of the papers and of other benchmarks that divide each class by Dirichlet draws.
 
 The rule is that of FedMA (Wang et al. 2020, https://arxiv.org/abs/2002.06440), NIID-Bench and
 FedDF: for each class, draw shares p ~ Dir(alpha) over the clients, set p = 0 for clients that
@@ -149,14 +147,13 @@ def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]
 def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Deal as FedKF does: clients take turns at having the largest share of a class.
 
-    There is no smallest size. Clients form groups of as many as there are classes (the last group
-    has the remaining clients), and each
-    class is divided among the groups in proportion. In a group, a class's shares are drawn from a
-    Dirichlet distribution, given that the largest share goes to a client that has not had the
-    largest share of an earlier class; once all have, all may again. The remainder of a class after
-    rounding down goes to one group, or client, drawn at random; a client may get no samples if a
-    class has hardly more than K. In the printed setting each client tests on a fifth of its
-    samples: `local_test_fraction=0.2`.
+    There is no smallest size. A group has as many clients as there are classes; the last one has
+    the remaining clients. Each class is divided among the groups in proportion. In a group, a
+    class's shares are drawn from a Dirichlet distribution, given that the largest share goes to a
+    client that has not had the largest share of an earlier class. Once all have, all may again. The
+    remainder of a class after rounding down goes to one group, or client, drawn at random. A client
+    may get no samples if a class has hardly more than K. In the printed setting each client tests
+    on a fifth of its samples: `local_test_fraction=0.2`.
 
     The code redraws until the largest share falls to such a client. Because no client is special,
     drawing that client and swapping its share with the largest one gives the same distribution at

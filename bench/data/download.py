@@ -100,6 +100,10 @@ class Original:
         """
         return next((file for file in self._places(folder) if file.is_file()), None)
 
+    def where(self, folder: Path) -> Path:
+        """Return the place of the file, as `find` does; where it belongs if no place has it."""
+        return self.find(folder) or folder / self.path
+
     def _places(self, folder: Path) -> Iterator[Path]:
         """Yield where the file may lie, the likeliest place first."""
         names = self._forms(self.path)
@@ -132,7 +136,7 @@ class Original:
         Of a compressed file the content is compared, unless only the checksum of the compressed
         file is published. `name`: of the data set.
         """
-        file = self.find(folder) or folder / self.path
+        file = self.where(folder)
         packed = bool(self.compressed) and file.suffix == COMPRESSED
         expected = self.md5 or (self.compressed if packed else None)
         with gzip.open(file) if packed and self.md5 else file.open("rb") as opened:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.data.dataset import Dataset, drawn_test_part
+from bench.data.dataset import Dataset, FunctionLoader, drawn_test_part
 from bench.data.registry import DatasetInfo
 from bench.data.splits import Split
 
@@ -35,45 +35,28 @@ COUNT = 1_000  # points of either part
 WORDS = 1_000  # of the vocabulary of made-up texts
 
 
-class Embedded:
-    """A `Loader` without files; subclasses define `read`."""
-
-    def missing(self, folder: Path) -> list[str]:
-        """Return an empty list, because there are no files."""
-        return []
-
-    def fetch(self, folder: Path, offline: bool) -> None:
-        """Do nothing, because there are no files."""
-
-
-class Digits(Embedded):
-    """The `Loader` of digits.
+def _digits() -> Dataset:
+    """Read digits; both parts keep the order of the original.
 
     The set has no test part of its own. Ours has 359 images (`drawn_test_part`).
     """
-
-    def read(self, folder: Path) -> Dataset:
-        """Read the data set; both parts keep the order of the original. `folder` is not used."""
-        # Importing scikit-learn would cost a dry run a second; a line of its table has 64 pixels
-        # and the label.
-        package = distribution("scikit-learn")
-        table = Path(str(package.locate_file("sklearn/datasets/data/digits.csv.gz")))
-        rows = np.loadtxt(table, delimiter=",", dtype=np.int64)
-        pixels = rows[:, :-1].astype(np.uint8).reshape(-1, 1, 8, 8)
-        labels = rows[:, -1].astype(np.int64)
-        test = drawn_test_part(labels)
-        return Dataset.of("digits", (pixels[~test], labels[~test]), (pixels[test], labels[test]))
+    # Importing scikit-learn would cost a dry run a second; a line of its table has 64 pixels and
+    # the label.
+    package = distribution("scikit-learn")
+    table = Path(str(package.locate_file("sklearn/datasets/data/digits.csv.gz")))
+    rows = np.loadtxt(table, delimiter=",", dtype=np.int64)
+    pixels = rows[:, :-1].astype(np.uint8).reshape(-1, 1, 8, 8)
+    labels = rows[:, -1].astype(np.int64)
+    test = drawn_test_part(labels)
+    return Dataset.of("digits", (pixels[~test], labels[~test]), (pixels[test], labels[test]))
 
 
-class Toy2d(Embedded):
-    """The `Loader` of toy2d. The points are the same for every seed."""
-
-    def read(self, folder: Path) -> Dataset:
-        """Draw the data set; `folder` is not used."""
-        rng = np.random.RandomState(0)
-        train = rng.uniform(-REACH, REACH, (COUNT, 2)).astype(np.float32)
-        test = rng.uniform(-REACH, REACH, (COUNT, 2)).astype(np.float32)
-        return Dataset.of("toy2d", (train, _quadrants(train)), (test, _quadrants(test)))
+def _toy2d() -> Dataset:
+    """Draw points in the plane."""
+    rng = np.random.RandomState(0)
+    train = rng.uniform(-REACH, REACH, (COUNT, 2)).astype(np.float32)
+    test = rng.uniform(-REACH, REACH, (COUNT, 2)).astype(np.float32)
+    return Dataset.of("toy2d", (train, _quadrants(train)), (test, _quadrants(test)))
 
 
 def _quadrants(points: NDArray[np.float32]) -> Labels:
@@ -85,8 +68,8 @@ def _quadrants(points: NDArray[np.float32]) -> Labels:
     return np.where(upper, above, below).astype(np.int64)
 
 
-DIGITS = Digits()
-TOY2D = Toy2d()
+DIGITS = FunctionLoader(_digits)
+TOY2D = FunctionLoader(_toy2d)
 
 
 def made_up(

@@ -12,7 +12,7 @@ import json
 import logging
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -38,9 +38,6 @@ LAYOUT = 1
 # Not every data set has groups.
 ARRAYS = ("train_x", "train_y", "test_x", "test_y", "train_groups", "test_groups")
 META = "meta.json"
-
-# Path, size and modification time of each file; equal stamps mean unchanged files.
-Stamp = list[list[str | int]]
 
 _log = logging.getLogger(__name__)
 
@@ -92,13 +89,15 @@ class PreparedLoader(ABC):
 
     def place(self) -> Path:
         """Return the folder of the prepared copy; it need not exist."""
-        text = "\n".join([str(LAYOUT), *self.identity()])
-        key = sha256(text.encode()).hexdigest()[:12]
-        return cache_dir() / f"{self.name}-{key}"
+        return place_of_copy(self.name, self.identity())
 
     def lacking(self, folder: Path) -> MissingData:
         """Return the error for missing files."""
-        return lacking(self.title, self.missing(folder), folder)
+        return lacking(self.title, self.missing(folder), folder, self.accepted())
+
+    def accepted(self) -> list[str]:
+        """Describe what may lie in the place of the missing files, for messages."""
+        return []
 
     def originals(self, folder: Path) -> list[Original]:
         """List the files that are compared with their checksums before they are read."""
@@ -113,10 +112,7 @@ class PreparedLoader(ABC):
         if self.missing(folder):
             raise self.lacking(folder)
         files = self.present(folder)
-        stamp: Stamp = []
-        for file in files:
-            status = file.stat()
-            stamp.append([str(file), status.st_size, status.st_mtime_ns])
+        stamp = stamp_of(files)
         copy = read_copy(self.place(), self.name, stamp)
         if copy is not None:
             return copy
@@ -229,28 +225,19 @@ class FileLoader(PreparedLoader):
             others.append(f"the tables {place} of {self.repository} on the Hugging Face hub")
         return others
 
-    def lacking(self, folder: Path) -> MissingData:
-        """Return the error for missing files."""
-        return lacking(self.title, self.missing(folder), folder, self.accepted())
+    def originals(self, folder: Path) -> list[Original]:
+        """List the published files that are read: those that no substitutes replace."""
+        replaced = bool(self.substitutes(folder))
+        return [file for file in self.files if file.repository or not replaced]
 
     def present(self, folder: Path) -> list[Path]:
-        """List the files that are present; substitutes replace the data set's own files."""
-        substitutes = self.substitutes(folder)
-        files = [file for file in self.files if file.repository or not substitutes]
-        places = [file.find(folder) for file in files]
-        return [*filter(None, places), *substitutes]
+        """List the files that are present, published ones and substitutes."""
+        places = [file.find(folder) for file in self.originals(folder)]
+        return [*filter(None, places), *self.substitutes(folder)]
 
     def missing(self, folder: Path) -> list[str]:
-        """List the files that are missing, unless substitutes replace them."""
-        absent = [file for file in self.files if not file.find(folder)]
-        if absent and self.substitutes(folder):
-            absent = [file for file in absent if file.repository]  # which nothing replaces
-        return [file.path for file in absent]
-
-    def originals(self, folder: Path) -> list[Original]:
-        """List the files that are compared with their checksums."""
-        present = self.present(folder)
-        return [file for file in self.files if file.find(folder) in present]
+        """List the published files that are missing and that no substitutes replace."""
+        return [file.path for file in self.originals(folder) if not file.find(folder)]
 
     def identity(self) -> list[str]:
         """List the files' checksums."""
@@ -299,10 +286,30 @@ class FileLoader(PreparedLoader):
 # --- prepared copies
 
 
-def read_copy(place: Path, name: str, originals: Stamp) -> Dataset | None:
+def place_of_copy(name: str, identity: Iterable[str]) -> Path:
+    """Return the folder of a prepared copy; it need not exist.
+
+    `identity`: what the copy depends on besides the files' size and time.
+    """
+    text = "\n".join([str(LAYOUT), *identity])
+    key = sha256(text.encode()).hexdigest()[:12]
+    return cache_dir() / f"{name}-{key}"
+
+
+def stamp_of(files: Iterable[Path]) -> str:
+    """Return the SHA-256 of files' paths, sizes and times; equal stamps mean unchanged files."""
+    digest = sha256()
+    for file in files:
+        status = file.stat()
+        stamp = f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n"
+        digest.update(stamp.encode(errors="surrogateescape"))  # names may be any bytes
+    return digest.hexdigest()
+
+
+def read_copy(place: Path, name: str, originals: str) -> Dataset | None:
     """Read the copy of a data set in the folder `place`.
 
-    None if there is no copy of these originals, or if it is damaged.
+    None if there is no copy of originals with this stamp, or if it is damaged.
     """
     try:
         meta: dict[str, Any] = json.loads((place / META).read_text())
@@ -322,7 +329,7 @@ def read_copy(place: Path, name: str, originals: Stamp) -> Dataset | None:
         return None
 
 
-def write_copy(place: Path, dataset: Dataset, originals: Stamp) -> None:
+def write_copy(place: Path, dataset: Dataset, originals: str) -> None:
     """Write a copy of a data set.
 
     Several processes may do so at once. A folder that cannot be written is left alone. `originals`

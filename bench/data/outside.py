@@ -20,8 +20,9 @@ import numpy as np
 from algorithms.entry_points import Kind, fingerprint
 from bench.data.dataset import Dataset, Loader, MissingData
 from bench.data.download import data_dir
-from bench.data.registry import GROUPS, DatasetInfo
+from bench.data.registry import DATASETS, GROUPS, DatasetInfo
 from bench.errors import UsageError
+from bench.terminal.words import unknown
 from leaderboards.rows.schema import digest
 
 if TYPE_CHECKING:
@@ -41,14 +42,11 @@ FIXES = {
 
 
 @cache
-def find(name: str) -> DatasetInfo | None:
-    """Return the entry of a data set from outside, under the name that was typed.
-
-    None if there is none.
-    """
+def find(name: str) -> DatasetInfo:
+    """Return the entry of a data set from outside, under the name that was typed."""
     path = KIND.path(name)
     if path is None:
-        return None
+        raise unknown("data set", name, [*DATASETS, *KIND.names()], importable=True)
     info = replace(KIND.load_entry(name, path, DatasetInfo), name=name)
     for rule, broken in _mistakes(info).items():
         if broken:
@@ -60,7 +58,6 @@ def find(name: str) -> DatasetInfo | None:
 def loader(name: str) -> Loader:
     """Return the loader of a data set from outside."""
     info = find(name)
-    assert info is not None, "only data sets from outside are asked for here"
     loaded = KIND.load(name, info.loader)
     has_methods = all(hasattr(loaded, method) for method in ("read", "missing", "fetch"))
     if has_methods and not isinstance(loaded, type):
@@ -69,16 +66,14 @@ def loader(name: str) -> Loader:
 
 
 @cache
-def version(name: str) -> str | None:
+def version(name: str) -> str:
     """Return the part of a run key that identifies the data of a data set from outside.
 
-    None if there is none of that name. If a function returns the arrays, they and the entry are
+    If a function returns the arrays, they and the entry are
     hashed: an edit that leaves the data alone changes nothing, a changed file does. Of a `Loader`
     the code is hashed, because its files may arrive only after planning.
     """
     info = find(name)
-    if info is None:
-        return None
     data = loader(name)
     if isinstance(data, Arrays):
         try:

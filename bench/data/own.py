@@ -19,8 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from hashlib import sha256
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -28,9 +27,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from bench.data import parquet
-from bench.data.dataset import Dataset, drawn_test_part
-from bench.data.download import cache_dir
-from bench.data.file_loaders import LAYOUT, read_copy, write_copy
+from bench.data.dataset import Dataset, FunctionLoader, drawn_test_part
+from bench.data.file_loaders import place_of_copy, read_copy, stamp_of, write_copy
 from bench.data.outside import KIND, content_version
 from bench.data.registry import DatasetInfo, Normalization
 from bench.errors import EnvironmentProblem, UsageError, with_its_kind
@@ -98,7 +96,7 @@ class OwnFiles(ABC):
             UsageError: a file is missing, cannot be read, or holds no such data.
         """
         with self.reading(self.path):
-            stamp = self._stamp()
+            stamp = stamp_of(self.files())
         return _loaded(self, stamp)
 
     def problem(self, what: str) -> UsageError:
@@ -121,24 +119,15 @@ class OwnFiles(ABC):
         except Exception as error:
             raise self.problem(f"{file} cannot be read: {with_its_kind(error)}") from error
 
-    def _stamp(self) -> str:
-        """Describe the state of the files; equal texts mean unchanged files."""
-        digest = sha256(f"{LAYOUT}\n{self!r}".encode())
-        for file in self.files():
-            status = file.stat()
-            stamp = f"\n{file}\0{status.st_size}\0{status.st_mtime_ns}"
-            digest.update(stamp.encode(errors="surrogateescape"))  # names may be any bytes
-        return digest.hexdigest()
-
 
 @lru_cache(maxsize=4)
 def _loaded(files: OwnFiles, stamp: str) -> tuple[DatasetInfo, Dataset]:
     """Read the prepared copy of files with this stamp, or the files, and keep a copy."""
-    place = cache_dir() / f"own-{sha256(repr(files).encode()).hexdigest()[:12]}"
-    dataset = read_copy(place, files.typed, [[stamp]])
+    place = place_of_copy("own", [repr(files)])
+    dataset = read_copy(place, files.typed, stamp)
     if dataset is None:
         dataset = _read(files)
-        write_copy(place, dataset, [[stamp]])
+        write_copy(place, dataset, stamp)
     labels = np.concatenate([dataset.train_y, dataset.test_y])
     shape = dataset.train_x.shape[1:]
     info = DatasetInfo(
@@ -428,7 +417,7 @@ class CsvFile(OwnFiles):
 
         return arrow_csv.read_csv(
             pa.BufferReader(blob),
-            arrow_csv.ReadOptions(block_size=max(BLOCK, 1), use_threads=False),
+            arrow_csv.ReadOptions(block_size=BLOCK, use_threads=False),
             arrow_csv.ParseOptions(newlines_in_values=True),
             arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
         )
@@ -559,40 +548,26 @@ def find(name: str) -> DatasetInfo:
     return info
 
 
-def loader(name: str) -> OwnLoader:
+def loader(name: str) -> FunctionLoader:
     """Return the loader of a data set by its name, or by what is typed for it, as `find`."""
     info = find(name)
     files, _ = defined[info.name]
-    return OwnLoader(files, info)
+    return FunctionLoader(partial(_unchanged, files, info))
 
 
-@dataclass(frozen=True)
-class OwnLoader:
-    """The `Loader` of a user's own files, which were read already."""
+def _unchanged(files: OwnFiles, known: DatasetInfo) -> Dataset:
+    """Read files, which were read before.
 
-    files: OwnFiles
-    info: DatasetInfo
-
-    def read(self, folder: Path) -> Dataset:
-        """Read the files; `folder` is not used.
-
-        Raises:
-            EnvironmentProblem: they are not here any more, or have another content.
-        """
-        try:
-            info, dataset = self.files.load()
-        except UsageError as error:
-            raise EnvironmentProblem(str(error)) from error
-        if info.name != self.info.name:
-            raise EnvironmentProblem(
-                f"{self.files.typed} has changed: it is {info.name} now, and was {self.info.name}; "
-                "give the command again"
-            )
-        return dataset
-
-    def missing(self, folder: Path) -> list[str]:
-        """Return an empty list, because the files were read."""
-        return []
-
-    def fetch(self, folder: Path, offline: bool) -> None:
-        """Do nothing, because the files were read."""
+    Raises:
+        EnvironmentProblem: they are not here any more, or have another content.
+    """
+    try:
+        info, dataset = files.load()
+    except UsageError as error:
+        raise EnvironmentProblem(str(error)) from error
+    if info.name != known.name:
+        raise EnvironmentProblem(
+            f"{files.typed} has changed: it is {info.name} now, and was {known.name}; "
+            "give the command again"
+        )
+    return dataset

@@ -14,8 +14,8 @@ from __future__ import annotations
 import csv
 import json
 import re
-from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -39,7 +39,7 @@ VOCABULARY = Original(
     repository=DISTILBERT,
 )
 
-Part = list[tuple[str, int]]  # texts, each with its label from 0
+Rows = list[tuple[str, int]]  # of a part: texts, each with its label from 0
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,21 @@ class TextLoader(FileLoader):
 
     Its files are the vocabulary, then one for each part. Tables with columns `text` and `label`
     replace the parts.
+
+    Args:
+        texts: reads the texts of one of the data set's own files.
+        development: samples of the development part that ends the training part; 0 for none.
     """
 
-    development: int = 0  # samples of the development part that ends the training part; 0 for none
-
-    @abstractmethod
-    def texts(self, file: Path) -> Part:
-        """Read the texts of one of the data set's own files."""
+    texts: Callable[[Path], Rows] = field(kw_only=True)
+    development: int = 0
 
     def parse(self, folder: Path) -> Dataset:
         """Read and split all texts."""
         files_of_parts = self.tables(folder)
         if not files_of_parts:
-            files_of_parts = [[file.find(folder) or folder] for file in self.files[1:]]
-        parts: list[Part] = []
+            files_of_parts = [[file.where(folder)] for file in self.files[1:]]
+        parts: list[Rows] = []
         for files in files_of_parts:
             with self.reading(files[0], folder):
                 parts.append(self._part(files))
@@ -70,7 +71,7 @@ class TextLoader(FileLoader):
                 f"{len(parts[1]):,} samples of {self.development:,} in the development part"
             )
         rows = list(chain.from_iterable(parts))
-        vocabulary = self.files[0].find(folder) or folder
+        vocabulary = self.files[0].where(folder)
         ids = tokens([text for text, _ in rows], vocabulary)
         labels = np.array([label for _, label in rows], np.int64)
         train_size = len(rows) - len(parts[-1])
@@ -80,8 +81,8 @@ class TextLoader(FileLoader):
             (ids[train_size:], labels[train_size:]),
         )
 
-    def _part(self, files: list[Path]) -> Part:
-        rows: Part = []
+    def _part(self, files: list[Path]) -> Rows:
+        rows: Rows = []
         if files[0].suffix == ".jsonl":
             for file in files:
                 # Not `splitlines`, which also splits at separators that a text may contain.
@@ -102,37 +103,22 @@ class TextLoader(FileLoader):
         return rows
 
 
-@dataclass(frozen=True)
-class AgNews(TextLoader):
-    """The `Loader` of AG News: titles and first sentences of news.
-
-    A text is the title, a space and the description.
-    """
-
-    def texts(self, file: Path) -> Part:
-        """Read rows of class, title and description."""
-        lines = file.read_bytes().decode("utf-8").splitlines(keepends=True)
-        rows = csv.reader(lines, strict=True)
-        return [(f"{title} {description}", int(label) - 1) for label, title, description in rows]
+def _news_texts(file: Path) -> Rows:
+    """Read rows of class, title and description; a text is the title, a space, the description."""
+    lines = file.read_bytes().decode("utf-8").splitlines(keepends=True)
+    rows = csv.reader(lines, strict=True)
+    return [(f"{title} {description}", int(label) - 1) for label, title, description in rows]
 
 
-@dataclass(frozen=True)
-class Sst5(TextLoader):
-    """The `Loader` of SST-5: whole sentences of film reviews, from the published parse trees.
-
-    The training part is the official one, followed by the development set, so that `validation_rule
-    = last` can hold that set out.
-    """
-
-    def texts(self, file: Path) -> Part:
-        """Read the sentences of trees."""
-        rows = []
-        for tree in filter(None, file.read_bytes().decode("utf-8").split("\n")):
-            if not TREE.match(tree) or tree.count("(") != tree.count(")"):
-                raise ValueError(repr(tree[:60]))
-            words = [BRACKETS.get(word, word) for word in LEAF.findall(tree)]
-            rows.append((" ".join(words), int(tree[1])))
-        return rows
+def _sentences(file: Path) -> Rows:
+    """Read the whole sentences of parse trees."""
+    rows = []
+    for tree in filter(None, file.read_bytes().decode("utf-8").split("\n")):
+        if not TREE.match(tree) or tree.count("(") != tree.count(")"):
+            raise ValueError(repr(tree[:60]))
+        words = [BRACKETS.get(word, word) for word in LEAF.findall(tree)]
+        rows.append((" ".join(words), int(tree[1])))
+    return rows
 
 
 def tokens(texts: list[str], vocabulary: Path) -> NDArray[np.int32]:
@@ -173,7 +159,8 @@ _TREES = Original(
     also=("sst5/trainDevTestTrees_PTB.zip",),
     url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
 )
-AG_NEWS = AgNews(
+# Titles and first sentences of news.
+AG_NEWS = TextLoader(
     info=DATASETS["ag_news"],
     form="lines of class, title, description, or a table of text and label",
     files=(
@@ -182,13 +169,17 @@ AG_NEWS = AgNews(
         _news_file("test", "d52ea96a97a2d943681189a97654912d"),
     ),
     repository="fancyzhx/ag_news",
+    texts=_news_texts,
 )
-SST5 = Sst5(
+# Sentences of film reviews. The development set ends the training part, so that `validation_rule =
+# last` can hold it out.
+SST5 = TextLoader(
     info=DATASETS["sst5"],
     form="a tree a line, as (3 (2 It) ...), or a table of text and label",
     files=(VOCABULARY, *_TREES_FILES),
     archive=_TREES,
     repository="SetFit/sst5",
     table_parts=("train", "dev", "test"),
+    texts=_sentences,
     development=1_101,
 )

@@ -93,7 +93,7 @@ class Vision(FileLoader):
         """Read (N, C, H, W) pixels and (N,) labels of the part that has this file."""
         from torchvision import datasets
 
-        place = file.find(folder) or folder
+        place = file.where(folder)
         with self.reading(place, folder):
             part = getattr(datasets, self.theirs)(place.parent, **arguments)
             pixels = np.asarray(part.data)
@@ -116,7 +116,7 @@ class Idx(Vision):
         """Read the four files, compressed or not."""
         arrays = []
         for file in self.files:
-            place = file.find(folder) or folder
+            place = file.where(folder)
             with self.reading(place, folder):
                 arrays.append(read_idx(place))
         train_x, train_y, test_x, test_y = arrays
@@ -147,19 +147,11 @@ class Cifar(Vision):
     def published(self, folder: Path) -> list[tuple[Images, Labels]]:
         """Read the files, or the archive's."""
         archive = self._archive(folder)
-        blobs: dict[str, bytes] = {}
         if archive:
-            with self.reading(archive, folder):
-                blobs = self._unpacked(archive)
-        parts = []
-        for file in self.files:
-            place = archive or file.find(folder) or folder
-            with self.reading(place, folder):
-                name = PurePosixPath(file.path).name
-                blob = blobs[name] if archive else place.read_bytes()
-                if archive and hashlib.md5(blob, usedforsecurity=False).hexdigest() != file.md5:
-                    raise ValueError(f"{name} in it is not the original file of md5 {file.md5}")
-                parts.append(self._batch(blob))
+            blobs = self._unpacked(archive)
+        else:
+            blobs = [file.read_bytes() for file in self.present(folder)]
+        parts = list(map(self._batch, blobs))
         train_x = np.concatenate([x for x, _ in parts[:-1]])
         train_y = np.concatenate([y for _, y in parts[:-1]])
         return [(train_x, train_y), parts[-1]]
@@ -170,20 +162,23 @@ class Cifar(Vision):
             return self.archive.find(folder)
         return None
 
-    def _unpacked(self, archive: Path) -> dict[str, bytes]:
-        """Read the files of an archive by name; raises ValueError if some are missing."""
-        wanted = {PurePosixPath(file.path).name for file in self.files}
+    def _unpacked(self, archive: Path) -> list[bytes]:
+        """Read the files in an archive; raises ValueError unless all originals are there."""
+        md5_of = {PurePosixPath(file.path).name: file.md5 for file in self.files}
         blobs = {}
         with tarfile.open(archive) as opened:
             for member in opened:
                 name = PurePosixPath(member.name).name
-                content = opened.extractfile(member) if name in wanted else None
+                content = opened.extractfile(member) if name in md5_of else None
                 if content:
                     blobs[name] = content.read()
-        missing = sorted(wanted - blobs.keys())
+        missing = sorted(md5_of.keys() - blobs.keys())
         if missing:
             raise ValueError(f"no {', '.join(missing)} in it")
-        return blobs
+        for name, md5 in md5_of.items():
+            if hashlib.md5(blobs[name], usedforsecurity=False).hexdigest() != md5:
+                raise ValueError(f"{name} in it is not the original file of md5 {md5}")
+        return [blobs[name] for name in md5_of]
 
     def _batch(self, blob: bytes) -> tuple[Images, Labels]:
         """Read (N, 3, 32, 32) pixels and (N,) labels of a pickled dictionary."""
@@ -240,15 +235,11 @@ class TinyImageNet(FileLoader):
 
     def _tree(self, folder: Path) -> Path | None:
         """Find the unpacked folder, which has the annotations of the validation part."""
-        names = Original(f"{self._base}/{NAMES}").find(folder)
+        base = self.files[0].path.removesuffix(".zip")
+        names = Original(f"{base}/{NAMES}").find(folder)
         if names and (names.parent / ANNOTATIONS).is_file():
             return names.parent
         return None
-
-    @property
-    def _base(self) -> str:
-        """The name of the unpacked folder."""
-        return self.files[0].path.removesuffix(".zip")
 
     def _images(self, names: list[str], read: Callable[[str], bytes]) -> Dataset:
         """Read the data set from files.

@@ -7,9 +7,9 @@ MOON's projection head for `+head`.
 
 from __future__ import annotations
 
-import importlib
 import zlib
 from itertools import pairwise
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from bench.errors import UsageError
@@ -19,20 +19,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 PROJECTION = 256  # MOON, section 4.1: the projection head's output
-
-
-def spelt(name: str) -> str:
-    """Return the model's canonical name, which `Form.name` describes; raises as `parse` does."""
-    return parse(name).name
-
-
-def has_batchnorm(name: str) -> bool:
-    """Return whether a model has BatchNorm layers, in its `+bn` form or as it is.
-
-    Raises as `parse` does.
-    """
-    form = parse(name)
-    return form.batchnorm or form.entry.always_batchnorm
 
 
 def version(name: str, input_shape: tuple[int, ...]) -> int | None:
@@ -121,28 +107,20 @@ def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module
 
     check_model(name, input_shape)
     form = parse(name)
+    entry = form.entry
     features, _ = _body_size(name, input_shape)
     if form.base in MODELS:
-        body = _own_body(form, input_shape)
+        body = resolve_name(entry.factory)(input_shape[0], form.batchnorm)
+        if form.lora:
+            body.add_factors(form.lora)
     else:
         from bench.models.outside import body_of
 
         body = body_of(name, input_shape)
     projection = PROJECTION if form.head else None
-    entry = form.entry
     return Classifier(
         body, features, num_classes, projection, entry.hidden, form.width, entry.dropout
     )
-
-
-def _own_body(form: Form, input_shape: tuple[int, ...]) -> nn.Module:
-    """Build the body of one of this suite's models."""
-    module, _, function = form.entry.factory.partition(":")
-    factory = getattr(importlib.import_module(module), function)
-    body: nn.Module = factory(input_shape[0], form.batchnorm)
-    if form.lora:
-        body.add_factors(form.lora)  # type: ignore[operator]
-    return body
 
 
 __all__ = [
@@ -150,12 +128,10 @@ __all__ = [
     "Form",
     "ModelInfo",
     "check_model",
-    "has_batchnorm",
     "info",
     "make",
     "num_features",
     "num_parameters",
     "parse",
-    "spelt",
     "version",
 ]

@@ -109,7 +109,6 @@ def _check_types(name: str, body: nn.Module) -> None:
 
 def _check_batchnorm(name: str, body: nn.Module) -> None:
     """Raise UsageError if body and entry disagree about BatchNorm layers."""
-    form = parse(name)
     for layer_name, layer in body.named_modules():
         if isinstance(layer, _BatchNorm) and (
             layer.momentum is None or not layer.track_running_stats
@@ -121,7 +120,7 @@ def _check_batchnorm(name: str, body: nn.Module) -> None:
                 "count of batches cannot be averaged, and evaluation must not depend on the batch",
             )
     has_batchnorm = _has_batchnorm(body)
-    if has_batchnorm == (form.batchnorm or form.entry.always_batchnorm):
+    if has_batchnorm == parse(name).has_batchnorm:
         return
     layers = "has BatchNorm layers" if has_batchnorm else "has no BatchNorm layer"
     raise KIND.error(

@@ -273,6 +273,11 @@ class Form:
     batchnorm: bool = False
 
     @property
+    def has_batchnorm(self) -> bool:
+        """Whether the model has BatchNorm layers, in its `+bn` form or as it is."""
+        return self.batchnorm or self.entry.always_batchnorm
+
+    @property
     def name(self) -> str:
         """The canonical name: forms of the problem, `+lora8`, then of methods, `+fd64+head+bn`."""
         name = self.base
@@ -327,38 +332,41 @@ def parse(name: str) -> Form:
             f"model {name!r}: a form is +head, +bn, +lora and a rank (+lora8) or +fd and a number "
             f"of features (+fd64), each once, got {'+'.join(forms)!r}"
         )
-    if ranks:
-        _check_lora(base, entry, ranks[0])
-    if widths:
-        _check_width(base, widths[0])
+    rank = _lora_rank(base, entry, ranks[0]) if ranks else 0
+    width = _width(base, widths[0]) if widths else 0
     if "bn" in plain:
         _check_batchnorm(base, entry)
-    rank = int(ranks[0]) if ranks else 0
-    width = int(widths[0]) if widths else 0
     return Form(base, entry, rank, width, "head" in plain, "bn" in plain)
 
 
-def _check_lora(base: str, entry: ModelInfo, rank: str) -> None:
-    """Raise UsageError unless the model has a `+lora` form of this rank."""
+def _lora_rank(base: str, entry: ModelInfo, rank: str) -> int:
+    """Return the rank of a `+lora` form; raises UsageError if the model has no such form."""
     if entry.lora_parameters is None:
         having = ", ".join(key for key, value in MODELS.items() if value.lora_parameters)
         raise UsageError(f"model {base!r} has no +lora form; models that have one: {having}")
-    is_short_number = rank.isascii() and rank.isdigit() and len(rank) < 6
-    if not is_short_number or not 1 <= int(rank) <= entry.features:
+    number = _whole(rank)
+    if not 1 <= number <= entry.features:
         raise UsageError(
             f"model {base!r}: the rank of +lora is a whole number from 1 to {entry.features}, "
             f"as in +lora8, got {'+lora' + rank!r}"
         )
+    return number
 
 
-def _check_width(base: str, width: str) -> None:
-    """Raise UsageError unless the features of `+fd` are a whole number from 1 on."""
-    is_short_number = width.isascii() and width.isdigit() and len(width) < 6
-    if not is_short_number or int(width) < 1:
+def _width(base: str, width: str) -> int:
+    """Return the features of a `+fd` form; raises UsageError for anything but a whole number."""
+    number = _whole(width)
+    if number < 1:
         raise UsageError(
             f"model {base!r}: the features of +fd are a whole number from 1 to 99999, as in +fd64, "
             f"got {'+fd' + width!r}"
         )
+    return number
+
+
+def _whole(text: str) -> int:
+    """Return a whole number of at most five digits; 0 for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
 def _check_batchnorm(base: str, entry: ModelInfo) -> None:

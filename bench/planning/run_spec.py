@@ -203,7 +203,7 @@ def client_models_version(setting: Setting) -> str | None:
 def _version_of(model: str, setting: Setting) -> int | None:
     if models.parse(model).base in models.MODELS:
         return None
-    inputs = data.info(setting.dataset).sized(setting.image_size)
+    inputs = data.info_of(setting)
     return models.version(model, inputs.input_shape)
 
 

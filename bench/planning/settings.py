@@ -171,12 +171,12 @@ def canonical(setting: Setting) -> Setting:
 def _shortest(setting: Setting) -> str:
     """Return `client_models` without repetitions of the whole list; empty if all are `model`.
 
-    Names are as `models.spelt` has them. Raises UsageError for a model that does not exist.
+    Names are canonical, as `Form.name` has them. Raises UsageError for a model that does not exist.
     """
     if not setting.client_models:
         return ""
-    names = [models.spelt(name) for name in setting.models_of_clients]
-    if set(names) == {models.spelt(setting.model)}:
+    names = [models.parse(name).name for name in setting.models_of_clients]
+    if set(names) == {models.parse(setting.model).name}:
         return ""
     lengths = [count for count in range(1, len(names) + 1) if not len(names) % count]
     period = next(count for count in lengths if names == names[:count] * (len(names) // count))
@@ -193,9 +193,9 @@ def supply(entry: Entry, setting: Setting) -> Setting:
     if setting.client_models:
         own = [_supplied_model(entry, name) for name in setting.models_of_clients]
         setting = replace(setting, client_models="/".join(own))
-    shapes = data.info(setting.dataset).sized(setting.image_size)
+    shapes = data.info_of(setting)
     for model in setting.models:
-        if models.has_batchnorm(model) and setting.batch_size == 1:
+        if models.parse(model).has_batchnorm and setting.batch_size == 1:
             statistics = f"BatchNorm ({model}), which takes statistics over a batch"
             raise UsageError(f"{entry.name} has {statistics}: batch_size must be > 1, got 1")
         models.check_model(model, shapes.input_shape, shapes.kind)
@@ -255,9 +255,9 @@ def _supplied_model(entry: Entry, model: str) -> str:
     if "projection_head" in entry.needs and "+head" not in model:
         model += "+head"
     try:
-        if "batchnorm" in entry.needs and not models.has_batchnorm(model):
+        if "batchnorm" in entry.needs and not models.parse(model).has_batchnorm:
             model += "+bn"
-        return models.spelt(model)
+        return models.parse(model).name
     except UsageError as error:
         forms = " and ".join(sorted(entry.needs & {"batchnorm", "projection_head"}))
         raise UsageError(f"{entry.name} needs {forms}: {error}" if forms else str(error)) from None

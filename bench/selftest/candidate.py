@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,6 +126,23 @@ class Candidate:
             simulation.advance(rounds)
             self._runs[key] = simulation
         return self._runs[key]
+
+    def resumed(
+        self, backend: str = "loop", values: Values | None = None, **fields: Any
+    ) -> Simulation:
+        """Return a simulation of four rounds that was saved after two and read from its state.
+
+        Its backend is that of the state, too.
+        """
+        with tempfile.TemporaryDirectory() as path:
+            folder = StateFolder(Path(path))
+            first = self.simulate(backend, values, folder=folder, **fields)
+            first.advance(2)
+            first.save()
+            second = self.simulate("auto", values, folder=folder, **fields)
+            second.load()
+            second.advance(2)
+        return second
 
 
 @functools.cache

@@ -22,43 +22,43 @@ PASSED = "passed"
 FAILED = "failed"
 NOT_APPLICABLE = "not applicable"
 # Check -> the module of this package whose function of that name is called with the candidate and a
-# finding.
+# finding, and where to look when it fails.
 CHECKS = {
-    "contract": "contract",
-    "backends": "whole_runs",
-    "reductions": "whole_runs",
-    "resume": "whole_runs",
-    "learns": "whole_runs",
-    "communication": "communication",
-    "hyperparameters": "hyperparameters",
-    "memory": "communication",
-    "unlike_models": "unlike_models",
-    "equations": "equations",
-}
-# Check -> where to look when it fails.
-LOOK = {
-    "contract": "algorithms/base.py, which describes each hook",
+    "contract": ("contract", "algorithms/base.py, which describes each hook"),
     "backends": (
+        "whole_runs",
         "the pure hooks (before_step, local_loss, upload): "
-        "no draws, no `if` or `.item()` on data, no state"
+        "no draws, no `if` or `.item()` on data, no state",
     ),
     "reductions": (
+        "whole_runs",
         "what is added when its weight is 0: "
-        "a term that is not multiplied by it, a draw that moves the data"
+        "a term that is not multiplied by it, a draw that moves the data",
     ),
     "resume": (
+        "whole_runs",
         "state outside server.extra and memories, "
-        "or draws from anything but `generator` and fed.stream(...)"
+        "or draws from anything but `generator` and fed.stream(...)",
     ),
-    "learns": "the sign and the size of each term of the loss, and the server's step",
+    "learns": (
+        "whole_runs",
+        "the sign and the size of each term of the loss, and the server's step",
+    ),
     "communication": (
+        "communication",
         "`down` and `up` of `about`; "
-        "tensors sent twice as copies, where one object would travel once"
+        "tensors sent twice as copies, where one object would travel once",
     ),
-    "hyperparameters": "whether the field is read at all, and its bounds in `hyper(...)`",
-    "memory": "server.extra and what `upload` returns",
-    "unlike_models": "`by_model`, `fed.nets`, `cohort.groups`, which tell models apart",
-    "equations": "the formula's source, named with each difference",
+    "hyperparameters": (
+        "hyperparameters",
+        "whether the field is read at all, and its bounds in `hyper(...)`",
+    ),
+    "memory": ("communication", "server.extra and what `upload` returns"),
+    "unlike_models": (
+        "unlike_models",
+        "`by_model`, `fed.nets`, `cohort.groups`, which tell models apart",
+    ),
+    "equations": ("equations", "the formula's source, named with each difference"),
 }
 # Take a second or two: hooks and draws, unsaved state. The results of an algorithm that fails them
 # cannot be trusted.
@@ -161,9 +161,10 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False) -> CheckOu
     """
     began = time.perf_counter()
     finding = Finding()
+    place, look = CHECKS[name]
     try:
         with finding.case():
-            module = importlib.import_module(f"bench.selftest.{CHECKS[name]}")
+            module = importlib.import_module(f"bench.selftest.{place}")
             check = getattr(module, name)
             check(candidate, finding)
     except NotApplicable as reason:
@@ -176,7 +177,6 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False) -> CheckOu
         for error in finding.errors:
             problems.append("".join(traceback.format_exception(error)).rstrip())
     raised = bool(finding.errors)
-    look = LOOK[name]
     if name == "contract" and raised:
         look += "; no further checks run after an error here"
     return CheckOutcome(name, FAILED, finding.measured, tuple(problems), look, raised, seconds)

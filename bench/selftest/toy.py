@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithms import build, entry
 from algorithms.base import Algorithm, Params
 from bench.data import DatasetInfo
 from bench.data.dataset import Dataset
@@ -91,14 +90,6 @@ def toy_split(sizes: Sequence[int] = SIZES) -> Split:
     return Split(clients, none, none, auxiliary, validation=order[48:], hash="toy")
 
 
-def make(name: str, **hyperparameters: Any) -> Algorithm:
-    """Build the algorithm of this name.
-
-    Its server's work is cut short unless the hyper-parameters set it.
-    """
-    return build(name, **{**SHORT.get(name, {}), **hyperparameters})
-
-
 def supplied(model: str, needs: frozenset[str]) -> str:
     """Return the model in the form that these needs require."""
     missing = [form for need, form in FORMS.items() if need in needs and form not in model]
@@ -106,7 +97,7 @@ def supplied(model: str, needs: frozenset[str]) -> str:
 
 
 def simulate(
-    algorithm: str | Algorithm,
+    algorithm: Algorithm,
     backend: str = "loop",
     seed: int = 0,
     folder: StateFolder | None = None,
@@ -117,8 +108,7 @@ def simulate(
     """Start a simulation on the toy federation.
 
     Args:
-        algorithm: an algorithm, or a registered name, in which case the model takes the form that
-            it needs.
+        algorithm: the algorithm; the model must be in the form that it needs.
         backend: `loop`, `stacked`, or `auto`.
         seed: of all random streams.
         folder: of the state, if it is saved.
@@ -127,9 +117,6 @@ def simulate(
         **fields: fields of the setting that replace those of `TINY`.
     """
     setting = replace(TINY, **{"num_clients": len(sizes), **fields})  # type: ignore[arg-type]
-    if isinstance(algorithm, str):
-        setting = replace(setting, model=supplied(setting.model, entry(algorithm).needs))
-        algorithm = make(algorithm)
     return Simulation(
         algorithm, setting, seed, toy_dataset(), INFO, toy_split(sizes), device, backend, folder
     )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from bench.engine.state import StateFolder
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import Finding, NotApplicable, compared
 from bench.selftest.toy import identical, largest_gap
@@ -30,8 +27,10 @@ def unlike_models(tested: Candidate, finding: Finding) -> None:
         raise NotApplicable("it combines the weights of all clients")
     form = COMMON if "common_features" in tested.needs else ""
     names = [tested.model(name + form) for name in MODELS]
-    gap = max(_equal_models(tested, finding, names[0]), _unlike_stacks(tested, finding, names))
-    _resumes(tested, finding, names)
+    unlike: dict[str, Any] = {"model": names[0], "client_models": "/".join(names)}
+    gap = max(_equal_models(tested, finding, names[0]), _unlike_stacks(tested, finding, unlike))
+    resumed = identical(tested.run(4, **unlike), tested.resumed(**unlike))
+    finding.expect(resumed, "2 + 2 rounds of unlike models differ from 4")
     finding.expect(gap <= TOLERANCE, f"models differ by {compared(gap, TOLERANCE)}")
     verdict = "" if finding.problems else "equal models as one model bit for bit, "
     finding.measured = f"{verdict}largest gap of stacks {compared(gap, TOLERANCE)}"
@@ -49,26 +48,10 @@ def _equal_models(tested: Candidate, finding: Finding, model: str) -> float:
     return largest_gap(stacked, dealt)
 
 
-def _unlike_stacks(tested: Candidate, finding: Finding, names: list[str]) -> float:
+def _unlike_stacks(tested: Candidate, finding: Finding, unlike: dict[str, Any]) -> float:
     """Return the largest gap between loop and stacks of unlike models."""
-    fields: dict[str, Any] = {"model": names[0], "client_models": "/".join(names)}
-    loop = tested.run(ROUNDS, "loop", **fields)
-    stacked = tested.run(ROUNDS, "stacked", **fields)
+    loop = tested.run(ROUNDS, "loop", **unlike)
+    stacked = tested.run(ROUNDS, "stacked", **unlike)
     traffic = loop.progress.traffic == stacked.progress.traffic
     finding.expect(traffic, "traffic of unlike models differs between Loop and Stacked")
     return largest_gap(loop, stacked)
-
-
-def _resumes(tested: Candidate, finding: Finding, names: list[str]) -> None:
-    """Check that two rounds, a save and two more rounds of unlike models equal four rounds."""
-    fields: dict[str, Any] = {"model": names[0], "client_models": "/".join(names)}
-    whole = tested.run(4, "loop", **fields)
-    with tempfile.TemporaryDirectory() as path:
-        folder = StateFolder(Path(path))
-        first = tested.simulate("loop", folder=folder, **fields)
-        first.advance(2)
-        first.save()
-        second = tested.simulate("loop", folder=folder, **fields)
-        second.load()
-        second.advance(2)
-    finding.expect(identical(whole, second), "2 + 2 rounds of unlike models differ from 4")

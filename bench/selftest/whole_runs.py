@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import tempfile
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +16,6 @@ from bench.engine.server_context import PublicOfSeveralRuns
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Captured, traced
-from bench.engine.state import StateFolder
 from bench.engine.together import advance_together
 from bench.errors import chain
 from bench.selftest.candidate import Candidate, Values, candidate
@@ -276,18 +273,13 @@ def resume(tested: Candidate, finding: Finding) -> None:
     cases += [("loop", values) for values in tested.other_choices()]
     for backend, values in cases:
         where = ", ".join([backend, *(f"{name}={value}" for name, value in values.items())])
-        with finding.case(where), tempfile.TemporaryDirectory() as path:
+        with finding.case(where):
             uninterrupted = tested.run(4, backend, values, **fields)
-            folder = StateFolder(Path(path))
-            first = tested.simulate(backend, values, folder=folder, **fields)
-            first.advance(2)
-            first.save()
-            second = tested.simulate("auto", values, folder=folder, **fields)
-            restored = second.load() and second.backend == backend
+            resumed = tested.resumed(backend, values, **fields)
+            restored = resumed.round == 4 and resumed.backend == backend
             finding.expect(restored, "the state or its backend was not restored")
-            second.advance(2)
-            if not identical(uninterrupted, second):
-                difference = f"models by {largest_gap(uninterrupted, second):.1e}"
+            if not identical(uninterrupted, resumed):
+                difference = f"models by {largest_gap(uninterrupted, resumed):.1e}"
                 fault = f"2 + 2 rounds differ from 4 ({where}): {difference}{tested.place}"
                 finding.expect(False, fault)
     verdict = "" if finding.problems else "2 + 2 rounds equal 4 bit for bit, "

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
-from bench.data import hashes, info, read
+from bench.data import hashes, info_of, read
 from bench.errors import UsageError
 from bench.execution import Execution
 from bench.executors.trials import missing_run_specs, trials_of
 from bench.machine import count_gpus, cpu_count
-from bench.models import has_batchnorm, num_parameters
+from bench.models import num_parameters, parse
 from bench.planning.cost_model import (
     Pace,
     Time,
@@ -329,7 +329,7 @@ def _partition_status(part: RunSpec | Search, seeds: Sequence[int], data_dir: st
 
     setting = split_like(part.setting)
     pooled = "pooled" in entry(part.algorithm).needs
-    normed = not pooled and any(map(has_batchnorm, part.setting.models))
+    normed = not pooled and any(parse(model).has_batchnorm for model in part.setting.models)
     drawn = seeds[:CHECKED_SEEDS]
     status = "feasible"
     if len(drawn) < len(seeds):
@@ -380,7 +380,7 @@ def _draw(setting: Setting, seed: int, data_dir: str | None) -> tuple[str, int, 
 
 def _model_bytes(setting: Setting) -> int:
     """Count the bytes of the largest model of a setting."""
-    data = info(setting.dataset).sized(setting.image_size)
+    data = info_of(setting)
     counts = [num_parameters(name, data.input_shape, data.num_classes) for name in setting.models]
     return 4 * max(counts)
 
@@ -390,7 +390,7 @@ def _memory(setting: Setting, pack: int = 1) -> float:
 
     They are of the process, three data sets, a client's crops and inputs, and models.
     """
-    data = info(setting.dataset).sized(setting.image_size)
+    data = info_of(setting)
     image = math.prod(data.input_shape)
     pixels = (data.train_size + data.test_size) * image
     client = data.train_size / setting.num_clients * image * 8

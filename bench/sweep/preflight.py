@@ -204,7 +204,7 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
     """
     shapes = set()
     for setting in settings:
-        input_shape = data.info(setting.dataset).sized(setting.image_size).input_shape
+        input_shape = data.info_of(setting).input_shape
         shapes |= {(model, input_shape) for model in setting.models}
     outside = [(model, shape) for model, shape in sorted(shapes) if parse(model).base not in MODELS]
     if not outside:
@@ -405,7 +405,6 @@ def unmet_needs(
         UsageError: a partition cannot be drawn, or no algorithm can run on it.
     """
     from bench.data.splits import split_like
-    from bench.models import has_batchnorm
 
     cases = [(run_spec.algorithm, run_spec.setting, run_spec.seed) for run_spec in run_specs]
     for search in plan.searches:
@@ -430,7 +429,7 @@ def unmet_needs(
                 needs |= dict.fromkeys(owners, f"the server's own samples, and {error}")
                 problems.append(error)
         too_small = smallest[key] < _ENOUGH and "pooled" not in entry(name).needs
-        normed = [model for model in setting.models if has_batchnorm(model)]
+        normed = [model for model in setting.models if parse(model).has_batchnorm]
         if too_small and normed:
             statistics = f"BatchNorm ({normed[0]}), which takes statistics over a batch"
             needs[name] = f"{statistics}, and a client has {smallest[key]} sample"
@@ -585,7 +584,7 @@ def _architecture(fields: Mapping[str, Any]) -> str:
     `fields`: the setting of a row.
     """
     setting = setting_of(json.dumps(fields))
-    info = data.info(setting.dataset).sized(setting.image_size)
+    info = data.info_of(setting)
     version = fields.get("model_version")
     model = setting.model if version is None else f"{setting.model} (version {version})"
     inputs = "x".join(map(str, info.input_shape))

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import identical, resumed, trained
+from conftest import identical, make, resumed, simulate, trained
 
 from algorithms import build
 from bench.data.dataset import Dataset
 from bench.engine.simulation import Simulation
-from bench.selftest.toy import INFO, TINY, gap, make, models_of, simulate, toy_dataset, toy_split
+from bench.selftest.toy import INFO, TINY, gap, models_of, toy_dataset, toy_split
 from bench.sweep import command as sweep
 from bench.sweep import reproduce
 from leaderboards import Store

@@ -8,7 +8,7 @@ are averaged by examples throughout.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,15 +16,15 @@ from torch import Tensor
 from algorithms.base import Batch, Params
 from bench.selftest.equations.averaging import TRAINED
 from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check
-from bench.selftest.equations.formulas import cross_entropy, masked, plain, sum_of, weighted
+from bench.selftest.equations.formulas import cross_entropy, plain, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, THREE, TWO, batch, forward, model
 from bench.selftest.equations.lab_run import (
-    FedAvgRecord,
     LabRun,
     ce,
     fedavg_loss,
     local_gap,
     loss_and_grad_of,
+    mean_of,
 )
 from bench.selftest.toy import gap
 
@@ -62,13 +62,13 @@ def scaffold(run: LabRun, server_lr: float) -> Iterator[float]:
     c_k = {k: zero(w) for k in SIZES}
     samples = batch("compared")
     params = model(run.net, "compared")
-    g = loss_and_grad_of(run.net, lambda w: masked(ce(w, samples), samples.weight), params).grad
+    g = loss_and_grad_of(partial(mean_of, ce, samples), params, run.net.trainable).grad
     for clients in THREE:
         for k in SIZES:
             grad = run.visit(k, STEPS[k]).step_loss(params, samples).grad
             yield gap(grad, {name: g[name] + c[name] - c_k[k][name] for name in TRAINED})
         lr = run.lr
-        ended = run.round(clients, STEPS)
+        ended = run.round(clients, steps=STEPS)
         new_c_k = {}
         for k, y in ended.items():
             scale = 1 / (STEPS[k] * lr)
@@ -93,7 +93,7 @@ def fednova(run: LabRun) -> Iterator[float]:
 
     w = run.initial
     for clients in TWO:
-        ended = run.round(clients, STEPS)
+        ended = run.round(clients, steps=STEPS)
         total = sum(SIZES[k] for k in ended)
         effective = sum(SIZES[k] / total * length(STEPS[k]) for k in ended)
         d = {k: scaled(1 / length(STEPS[k]), minus(w, y)) for k, y in ended.items()}
@@ -102,26 +102,22 @@ def fednova(run: LabRun) -> Iterator[float]:
         yield run.model_gap(w)
 
 
-def feddyn(run: LabRun, alpha_dyn: float) -> Iterator[float]:
-    """Check F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2.
+def dyn_loss(w: Params, samples: Batch, received: Params, h: Params, alpha: float) -> Tensor:
+    """Return F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2."""
+    risk = mean_of(ce, samples, w)
+    moved = minus(w, received)
+    return risk - inner(h, w) + alpha / 2 * inner(moved, moved)
 
-    h_k and the server's h follow the local models.
-    """
+
+def feddyn(run: LabRun, alpha_dyn: float) -> Iterator[float]:
+    """Check each client's loss and the server's step; h_k and h follow the local models."""
     w = run.initial
     h = zero(run.initial)
     h_k = {k: zero(w) for k in SIZES}
 
-    def loss(k: int) -> Any:
-        def of_client(v: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-            risk = masked(ce(v, samples), samples.weight)
-            moved = minus(v, history.received)
-            return risk - inner(h_k[k], v) + alpha_dyn / 2 * inner(moved, moved)
-
-        return of_client
-
     for clients in THREE:
         for k in SIZES:
-            yield local_gap(run, FedAvgRecord([w]), k, loss(k))
+            yield local_gap(run, k, w, partial(dyn_loss, received=w, h=h_k[k], alpha=alpha_dyn))
         ended = run.round(clients)
         for k, y in ended.items():
             move = scaled(alpha_dyn, minus(y, w))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+from torch import Tensor
 
 from bench.selftest.equations.formulas import weighted
 from bench.selftest.equations.lab import CLIENT, SIZES, TWO, Cohorts
-from bench.selftest.equations.lab_run import LabRun, Loss, Make, local_gap, run_rounds
+from bench.selftest.equations.lab_run import LabRun, Make, local_gap, run_rounds
 from bench.selftest.toy import EQUAL_SIZES
 from bench.selftest.toy import SIZES as TOY_SIZES
 
@@ -90,7 +93,7 @@ class Limit:
 def loss_check(
     title: str,
     source: str,
-    loss: Callable[..., Loss],
+    loss: Callable[..., Tensor],
     cohorts: Cohorts = (),
     *,
     client: int = CLIENT,
@@ -99,13 +102,16 @@ def loss_check(
 ) -> Check:
     """Make a check of a client's start, loss and gradient after `cohorts`.
 
-    They are compared with the printed `loss(**options)`. The server is assumed to be FedAvg's:
-    clients receive the mean of the last round's models, weighted by examples. For an algorithm with
-    its own server step, leave `cohorts` out, and check that step by a `Check` with its own gaps.
+    They are compared with the printed `loss(w, samples, history, **options)`. The server is assumed
+    to be FedAvg's: clients receive the mean of the last round's models, weighted by examples. For
+    an algorithm with its own server step, leave `cohorts` out, and check that step by a `Check`
+    with its own gaps.
     """
 
     def gaps(run: LabRun, **options: Any) -> Iterator[float]:
-        yield local_gap(run, run_rounds(run, cohorts), client, loss(**options))
+        history = run_rounds(run, cohorts)
+        printed = partial(loss, history=history, **options)
+        yield local_gap(run, client, history.received, printed)
 
     return Check(title, source, gaps, options, norm)
 

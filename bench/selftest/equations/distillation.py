@@ -6,9 +6,7 @@ mode and are constants; the student runs in training mode.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +16,7 @@ from torch import Tensor
 from algorithms.base import Batch, Params
 from bench.selftest.equations.checks import Check, Limit, loss_check, mean_check
 from bench.selftest.equations.fedgkd import student, teacher
-from bench.selftest.equations.formulas import kl, softmax, weighted
+from bench.selftest.equations.formulas import kl, softmax, sum_of, weighted
 from bench.selftest.equations.lab import (
     CLASSES,
     CLIENT,
@@ -26,12 +24,18 @@ from bench.selftest.equations.lab import (
     SIZES,
     TWO,
     Cohorts,
-    batch,
     forward,
-    model,
     server_samples,
 )
-from bench.selftest.equations.lab_run import FedAvgRecord, LabRun, Loss, ce, fedavg_loss, local_gap
+from bench.selftest.equations.lab_run import (
+    FedAvgRecord,
+    LabRun,
+    Pass,
+    ce,
+    fedavg_loss,
+    holds,
+    local_gap,
+)
 from bench.selftest.toy import gap
 
 FEDLSD = "FedCAD, Eq. 4"
@@ -40,33 +44,25 @@ FEDNTD = "Lee et al. 2022, Eqs. 4-6"
 MOON = "Li et al. 2021 (MOON), Eq. 3"
 FEDDISTILL = "FedGKD, section 5.1; Zhu et al. 2021, code"
 MOON_CODE = "Li et al. 2021 (MOON), code"
-PASSES = 2  # training steps of a client in a round
-# Label 3 has one owner.
-LABELS: Mapping[int, tuple[int, ...]] = {
-    0: (0, 1),
-    1: (0, 2),
-    2: (1, 2),
-    3: (0, 1, 3),
-    4: (0, 1, 2),
-}
 
 
 def fedlsd_loss(
-    distillation_weight: Tensor | float, temperature: float, kd_t_squared: bool = False
-) -> Loss:
+    w: Params,
+    samples: Batch,
+    history: FedAvgRecord,
+    distillation_weight: Tensor | float,
+    temperature: float,
+    kd_t_squared: bool = False,
+) -> Tensor:
     """Return Eq. 4: (1 - a) CE + a KL( p^g || p ) at temperature T.
 
     With `kd_t_squared` the last term is multiplied by T^2. The weight a is a number, or (C,) by
     class.
     """
-
-    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-        a = distillation_weight
-        a = a[samples.y] if isinstance(a, Tensor) else a
-        term = kl(teacher(history.received, samples), student(w, samples), temperature)
-        return (1 - a) * ce(w, samples) + a * (temperature**2 if kd_t_squared else 1.0) * term
-
-    return loss
+    a = distillation_weight
+    a = a[samples.y] if isinstance(a, Tensor) else a
+    term = kl(teacher(history.received, samples), student(w, samples), temperature)
+    return (1 - a) * ce(w, samples) + a * (temperature**2 if kd_t_squared else 1.0) * term
 
 
 def printed_weights(received: Params, beta: float, gamma: float, temperature: float) -> Tensor:
@@ -86,82 +82,78 @@ def printed_weights(received: Params, beta: float, gamma: float, temperature: fl
 
 
 def fedcad_loss(
+    w: Params,
+    samples: Batch,
+    history: FedAvgRecord,
     beta: float,
     gamma: float,
     temperature: float,
     phi_temperature: float | None = None,
     kd_t_squared: bool = False,
-) -> Loss:
+) -> Tensor:
     """Return Eq. 5: FedLSD's objective with the weights of Eq. 6 of the received model."""
-
-    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-        weights = printed_weights(history.received, beta, gamma, phi_temperature or temperature)
-        return fedlsd_loss(weights, temperature, kd_t_squared)(w, samples, history)
-
-    return loss
+    weights = printed_weights(history.received, beta, gamma, phi_temperature or temperature)
+    return fedlsd_loss(w, samples, history, weights, temperature, kd_t_squared)
 
 
-def fedntd_loss(beta: float, temperature: float) -> Loss:
+def fedntd_loss(
+    w: Params, samples: Batch, history: FedAvgRecord, beta: float, temperature: float
+) -> Tensor:
     """Return CE + beta tau^2 KL( p^g || p ).
 
     p^g and p are over the C - 1 classes other than the true one.
     """
-
-    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-        is_other = torch.arange(CLASSES) != samples.y[:, None]
-        others = is_other.nonzero()[:, 1].view(-1, CLASSES - 1)
-        term = kl(
-            teacher(history.received, samples).gather(1, others),
-            student(w, samples).gather(1, others),
-            temperature,
-        )
-        return ce(w, samples) + beta * temperature**2 * term
-
-    return loss
+    is_other = torch.arange(CLASSES) != samples.y[:, None]
+    others = is_other.nonzero()[:, 1].view(-1, CLASSES - 1)
+    term = kl(
+        teacher(history.received, samples).gather(1, others),
+        student(w, samples).gather(1, others),
+        temperature,
+    )
+    return ce(w, samples) + beta * temperature**2 * term
 
 
-@dataclass
-class LogitTable:
-    """A client's logit sums (C, C) and counts (C,) by label."""
+def label_means(passes: list[Pass], of_logits: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return a client's table (C, C): by label, the mean over its passes of a function of logits.
 
-    sums: Tensor = field(default_factory=lambda: torch.zeros(CLASSES, CLASSES, dtype=torch.float64))
-    counts: Tensor = field(default_factory=lambda: torch.zeros(CLASSES, dtype=torch.float64))
+    Local models run in evaluation mode, and padding is left out. A row is NaN if no sample has the
+    label.
+    """
+    outputs = []
+    labels = []
+    for w, samples in passes:
+        is_sample = samples.weight > 0
+        outputs.append(of_logits(teacher(w, samples))[is_sample])
+        labels.append(samples.y[is_sample])
+    values = torch.cat(outputs)
+    y = torch.cat(labels)
+    return torch.stack([values[y == label].mean(0) for label in range(CLASSES)])
 
-    def add(self, w: Params, samples: Batch) -> None:
-        """Add one training pass: evaluation-mode logits of the local model, without padding."""
-        z = forward(w, samples.x, training=False).logits
-        labels = samples.y.tolist()
-        weights = samples.weight.tolist()
-        for row, label, weight in zip(z, labels, weights, strict=True):
-            self.sums[label] += weight * row
-            self.counts[label] += weight
+
+def teaching(tables: Mapping[int, Tensor], client: int, exclude_self: bool) -> dict[int, Tensor]:
+    """Return the tables that a client learns from: all, or those of the other clients."""
+    return {k: table for k, table in tables.items() if k != client or not exclude_self}
 
 
-def from_tables(tables: Mapping[int, LogitTable], weight: float, temperature: float) -> Loss:
-    """Return the objective CE + lambda T^2 KL( softmax(Zbar_y / T) || softmax(z / T) ).
+def mean_row(tables: Mapping[int, Tensor], label: int) -> Tensor | None:
+    """Return the mean of a label's rows over the tables that have one; None if none has."""
+    rows = [table[label] for table in tables.values() if not table[label].isnan().any()]
+    return sum_of(rows) / len(rows) if rows else None
+
+
+def table_loss(
+    w: Params, samples: Batch, tables: Mapping[int, Tensor], weight: float, temperature: float
+) -> Tensor:
+    """Return CE + lambda T^2 KL( softmax(Zbar_y / T) || softmax(z / T) ).
 
     The mean logits Zbar of the clients of `tables` are the teacher; a label that none of them has
     gets no such term.
     """
-
-    def term(label: int, z: Tensor) -> Tensor:
-        means = [
-            table.sums[label] / table.counts[label]
-            for table in tables.values()
-            if table.counts[label] > 0
-        ]
-        if not means:
-            return torch.zeros((), dtype=torch.float64)
-        return kl(torch.stack(means).mean(0), z, temperature)
-
-    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-        z = forward(w, samples.x).logits
-        terms = torch.stack(
-            [term(label, row) for label, row in zip(samples.y.tolist(), z, strict=True)]
-        )
-        return ce(w, samples) + weight * temperature**2 * terms
-
-    return loss
+    terms = []
+    for label, z in zip(samples.y.tolist(), student(w, samples), strict=True):
+        mean = mean_row(tables, label)
+        terms.append(0.0 * z.sum() if mean is None else kl(mean, z, temperature))
+    return ce(w, samples) + weight * temperature**2 * torch.stack(terms)
 
 
 def table_gaps(
@@ -175,28 +167,20 @@ def table_gaps(
 
     The formula uses an independent record of clients' latest tables.
     """
-    history = FedAvgRecord([run.initial])
-    tables = dict[int, LogitTable]()
+    counted: dict[int, list[Pass]] = {}
     for clients in TWO:
-        visits = {k: run.visit(k) for k in clients}
-        number = run.number
-        for k, visit in visits.items():
-            tables[k] = tables[k] if fd_cumulative and k in tables else LogitTable()
-            owned = torch.tensor(LABELS[k])
-            for i in range(PASSES):
-                w = model(run.net, "pass", number, k, i)
-                samples = batch("tables", number, k, i)
-                samples = replace(samples, y=owned[samples.y % len(owned)])
-                visit.step_loss(w, samples)
-                tables[k].add(w, samples)
-        ended = run.close(visits, {k: run.local(k) for k in clients})
-        history.globals.append(weighted(ended, SIZES))
+        passes = {k: run.passes(k) for k in clients}
+        for k in clients:
+            earlier = counted.get(k, []) if fd_cumulative else []
+            counted[k] = earlier + passes[k]
+        received = weighted(run.round(clients, passes), SIZES)
+    tables = {k: label_means(passes, lambda z: z) for k, passes in counted.items()}
     for client in SIZES:
-        teachers = dict(tables)
-        if fd_exclude_self:
-            teachers.pop(client, None)
-        loss = from_tables(teachers, distillation_weight, temperature)
-        yield local_gap(run, history, client, loss)
+        teachers = teaching(tables, client, fd_exclude_self)
+        loss = partial(
+            table_loss, tables=teachers, weight=distillation_weight, temperature=temperature
+        )
+        yield local_gap(run, client, received, loss)
 
 
 def table_check(title: str, weight: float, temperature: float, **others: bool) -> Check:
@@ -207,26 +191,41 @@ def table_check(title: str, weight: float, temperature: float, **others: bool) -
     )
 
 
-def moon_loss(
-    previous: Callable[[FedAvgRecord], Params], mu: float, temperature: float = 0.5, **others: Any
-) -> Loss:
+def contrast(
+    w: Params,
+    samples: Batch,
+    received: Params,
+    previous: Params,
+    mu: float,
+    temperature: float = 0.5,
+) -> Tensor:
     """Return Eq. 3: CE - mu log(e^(s(z,z_g)/tau) / (e^(s(z,z_g)/tau) + e^(s(z,z_prev)/tau))).
 
     s is the cosine of features.
     """
+    z = forward(w, samples.x).features
 
-    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-        z = forward(w, samples.x).features
+    def similarity(v: Params) -> Tensor:
+        constant = forward(v, samples.x, training=False).features.detach()
+        return (_cosine(z, constant) / temperature).exp()
 
-        def similarity(v: Params) -> Tensor:
-            constant = forward(v, samples.x, training=False).features.detach()
-            return (_cosine(z, constant) / temperature).exp()
+    near = similarity(received)
+    far = similarity(previous)
+    return ce(w, samples) - mu * (near / (near + far)).log()
 
-        near = similarity(history.received)
-        far = similarity(previous(history))
-        return ce(w, samples) - mu * (near / (near + far)).log()
 
-    return loss
+def moon_loss(
+    w: Params,
+    samples: Batch,
+    history: FedAvgRecord,
+    last: int,
+    mu: float,
+    temperature: float = 0.5,
+    **others: Any,
+) -> Tensor:
+    """Return Eq. 3 of a client whose previous model is that of round `last`."""
+    previous = history.locals[last - 1][CLIENT]
+    return contrast(w, samples, history.received, previous, mu, temperature)
 
 
 def _cosine(left: Tensor, right: Tensor) -> Tensor:
@@ -236,15 +235,16 @@ def _cosine(left: Tensor, right: Tensor) -> Tensor:
 
 def random_previous(run: LabRun, mu: float, **options: Any) -> Iterator[float]:
     """Check two clients in round 1: their previous models differ, and neither is w_0."""
-    drawn = list[Params]()
-    history = FedAvgRecord([run.initial])
+    drawn = []
     for client in (0, CLIENT):
         run.visit(client)
-        drawn.append(run.fed.drawn_models[-1])
-        yield local_gap(run, history, client, moon_loss(lambda history: drawn[-1], mu))
+        previous = run.fed.drawn_models[-1]
+        drawn.append(previous)
+        loss = partial(contrast, received=run.initial, previous=previous, mu=mu)
+        yield local_gap(run, client, run.initial, loss)
     first, second = drawn
-    smallest = min(gap(first, second), gap(first, run.initial))
-    yield 0.0 if smallest > 0 else math.inf
+    yield holds(gap(first, second) > 0)
+    yield holds(gap(first, run.initial) > 0)
 
 
 def fedlsd_check(title: str, **options: Any) -> Check:
@@ -261,13 +261,7 @@ def fedcad_check(
 
 def moon_check(title: str, cohorts: Cohorts, last: int, **options: Any) -> Check:
     """Make a check of a client whose previous model is that of round `last`."""
-    return loss_check(
-        title,
-        MOON,
-        partial(moon_loss, lambda history: history.locals[last - 1][CLIENT]),
-        cohorts,
-        **options,
-    )
+    return loss_check(title, MOON, partial(moon_loss, last=last), cohorts, **options)
 
 
 RANDOM: Any = {"mu": 2.0, "first_previous": "random"}

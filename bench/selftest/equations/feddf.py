@@ -6,7 +6,6 @@ are drawn by the algorithm, and recorded when the student gets them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +18,10 @@ from torch import Tensor
 from algorithms.base import Data, Params
 from bench.selftest.equations.checks import Check, Limit, loss_check
 from bench.selftest.equations.formulas import kl, sum_of, weighted
-from bench.selftest.equations.lab import SIZES, TWO, LabNet, forward, moved_statistics
-from bench.selftest.equations.lab_run import LabRun, fedavg_loss, loss_and_grad_of
-from bench.selftest.equations.observe import Adam, unwrapped
+from bench.selftest.equations.lab import SIZES, TWO, LabNet, forward
+from bench.selftest.equations.lab_run import LabRun, fedavg_loss, holds
+from bench.selftest.equations.observe import unwrapped
+from bench.selftest.equations.optimizers import Adam, stepped
 
 SOURCE = "Lin et al. 2020, Algorithm 1"
 
@@ -41,11 +41,7 @@ class Student:
         adam = Adam(self.server_lr)
         path = [weighted(ended, SIZES)]
         for x in batches:
-            w = path[-1]
-            computed = loss_and_grad_of(net, partial(_divergence, ended, x), w)
-            values = adam.step([w[n] for n in net.trainable], list(computed.grad.values()))
-            statistics = moved_statistics(w, x) if net.batchnorm else {}
-            path.append(statistics | dict(zip(net.trainable, values, strict=True)))
+            path.append(stepped(net, adam, path[-1], partial(_divergence, ended, x), x))
         return path
 
     def kept(self, path: list[Params], validation: Data) -> Params:
@@ -80,13 +76,12 @@ def distilled(run: LabRun, peak: int, **hyperparameters: Any) -> Iterator[float]
     validation = run.fed.validation
     batches = [run.fed.auxiliary.x] * student.max_steps
     for clients in TWO:
-        visits = {k: run.visit(k) for k in clients}
         ended = {k: run.local(k) for k in clients}
         path = student.path(run.net, batches, ended)
         if run.number == 1:
             logits = forward(path[peak], validation.x, training=False).logits
             validation.y.copy_(logits.argmax(1))
-        run.close(visits, ended)
+        run.round(clients)
         yield run.model_gap(student.kept(path, validation))
 
 
@@ -102,12 +97,12 @@ def small_batches(run: LabRun, **hyperparameters: Any) -> Iterator[float]:
     # Makes the last checkpoint best.
     validation.y.copy_(forward(late, validation.x, training=False).logits.argmax(1))
     with patch.object(run.net, "on_train", lambda inputs: batches.append(unwrapped(inputs))):
-        run.close(visits, ended)
+        run.close(visits)
     rows = torch.cat(batches)
     equal = (rows[:, None] == x[None]).flatten(2).all(2)  # (rows, auxiliary samples)
     auxiliary = bool(equal.any(1).all())
     sizes = [len(batch) for batch in batches] == [student.server_batch_size] * student.max_steps
-    yield 0.0 if auxiliary and sizes else math.inf
+    yield holds(auxiliary and sizes)
     yield run.model_gap(student.kept(student.path(run.net, batches, ended), validation))
 
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.averaging import fedbn_check, fedmax_losses, shared
 from bench.selftest.equations.checks import MEAN_SOURCE, Check, Limit, loss_check
 from bench.selftest.equations.formulas import log_softmax, plain, softmax, weighted
 from bench.selftest.equations.lab import SIZES, THREE, TWO, Cohorts, forward, model, requested
-from bench.selftest.equations.lab_run import LabRun, fedavg_loss
+from bench.selftest.equations.lab_run import LabRun, fedavg_loss, holds, loss_and_grad_of
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,14 @@ class Requests:
 
         Entries that w lacks are those of w_k.
         """
-        leaves = {n: v.clone().requires_grad_() for n, v in w.items() if "running" not in n}
         training = self.dkd_student_mode == "train"
-        student = forward({**local, **w, **leaves}, batch.x, training).logits
         teacher = softmax(forward(local, batch.x, training=False).logits)
-        loss = -(teacher * log_softmax(student)).sum() / len(batch.y)
-        grads = torch.autograd.grad(loss, list(leaves.values()))
-        return dict(zip(leaves, grads, strict=True))
+
+        def objective(leaves: Params) -> Tensor:
+            student = forward({**local, **leaves}, batch.x, training).logits
+            return -(teacher * log_softmax(student)).sum() / len(batch.y)
+
+        return loss_and_grad_of(objective, w, [n for n in w if "running" not in n]).grad
 
 
 def sent(params: Params, personal: bool) -> Params:
@@ -95,13 +96,14 @@ def sent(params: Params, personal: bool) -> Params:
     return shared(params) if personal else params
 
 
-def distilled(run: LabRun, cohorts: Cohorts, personal: bool, **options: Any) -> Iterator[float]:
+def distilled(
+    run: LabRun, cohorts: Cohorts, requests: Requests, personal: bool, **options: Any
+) -> Iterator[float]:
     """Compare the model after each round's requests."""
-    requests = Requests(**{item.name: options[item.name] for item in fields(Requests)})
     for round, clients in enumerate(cohorts, start=1):
         ended = run.round(clients)
         mean = weighted({k: sent(w, personal) for k, w in ended.items()}, SIZES)
-        yield 0.0 if requests.complete(run, round, ended) else math.inf
+        yield holds(requests.complete(run, round, ended))
         yield run.model_gap(requests.distil(run, round, mean, ended))
 
 
@@ -123,8 +125,9 @@ def dkd_checks(personal: bool = False, **base: float) -> tuple[Check, ...]:
 
     def check(title: str, cohorts: Cohorts = TWO, **others: Any) -> Check:
         source = "FedDKD, Algorithm 5" if personal else "FedDKD, Algorithms 1-2"
-        gaps = partial(distilled, cohorts=cohorts, personal=personal)
-        return Check(title, source, gaps, {**vars(Requests(**others)), **base})
+        requests = Requests(**others)
+        gaps = partial(distilled, cohorts=cohorts, requests=requests, personal=personal)
+        return Check(title, source, gaps, {**vars(requests), **base})
 
     same = {"steps": 3, "lr": 5.0, **base}
     return (

@@ -11,7 +11,6 @@ drawn.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,17 +43,12 @@ from bench.selftest.equations.lab_run import (
     LossAndGrad,
     ce,
     fedavg_loss,
+    holds,
     loss_and_grad_of,
     run_rounds,
 )
-from bench.selftest.equations.observe import (
-    Adam,
-    Draws,
-    Observation,
-    observe,
-    shapes_gap,
-    unwrapped,
-)
+from bench.selftest.equations.observe import Draws, Observation, observe, shapes_gap, unwrapped
+from bench.selftest.equations.optimizers import Adam
 from bench.selftest.toy import gap
 
 SOURCE = "Zhu et al. 2021, Eqs. 3-5 and Algorithm 1"
@@ -98,9 +92,11 @@ def fit_labels(
 ) -> tuple[Tensor, float]:
     """Infer the labels (B,) y~ that fit a client's step best.
 
-    Returns them, and the gap of its loss and gradient with them. The two terms are mean
-    CE(head(g(y~)), y~), as printed, on the block `hard` of features, and only in the code mean KL(
-    softmax(head(g(y))) || p(x) ) on the block `soft`, generated for the batch's own labels.
+    Returns them, and the gap of the step's loss and gradient with them. There are two terms:
+
+    - as printed, on the block `hard` of features: mean CE(head(g(y~)), y~)
+    - only in the code, on the block `soft`, generated for the batch's own labels y:
+      mean KL( softmax(head(g(y))) || p(x) )
     """
 
     def rest(w: Params) -> Tensor:
@@ -114,7 +110,7 @@ def fit_labels(
     def objective(w: Params) -> Tensor:
         return rest(w) + weights[0] * cross_entropy(head(w, hard), labels).mean()
 
-    return labels, gap(computed, loss_and_grad_of(net, objective, params))
+    return labels, gap(computed, loss_and_grad_of(objective, params, net.trainable))
 
 
 def fit_steps(run: LabRun, weights: Weights, steps: int) -> list[tuple[Tensor, float]]:
@@ -151,7 +147,8 @@ def labels_of_the_last_round(run: LabRun, hard_weight: float, **options: Any) ->
             run.clients[client].y.fill_(label)
         run_rounds(run, (clients,))
         for labels, difference in fit_steps(run, (hard_weight, 0.0), steps=4):
-            yield difference if (labels == label).all() else math.inf
+            yield difference
+            yield holds(bool((labels == label).all()))
 
 
 def proportions(run: LabRun, shares: Tensor, hard_weight: float, **options: Any) -> Iterator[float]:
@@ -168,7 +165,7 @@ def proportions(run: LabRun, shares: Tensor, hard_weight: float, **options: Any)
     frequencies = labels.bincount(minlength=CLASSES) / len(labels)
     deviation = (shares * (1 - shares) / len(labels)).sqrt()
     close = (frequencies - shares).abs() <= 5 * deviation + 1e-6
-    yield 0.0 if close.all() else math.inf
+    yield holds(bool(close.all()))
 
 
 def soft_features_follow_the_batch(run: LabRun, **options: Any) -> Iterator[float]:
@@ -186,16 +183,14 @@ def soft_features_follow_the_batch(run: LabRun, **options: Any) -> Iterator[floa
     for before, after in zip(*calls, strict=True):  # the blocks of the hard and the soft term
         moved.append((before != after).flatten(1).any(1).tolist())
     expected = [[False] * 5, [False, False, True, True, True]]
-    yield 0.0 if sorted(moved) == expected else math.inf
+    yield holds(sorted(moved) == expected)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One observed generator step.
+    """One observed generator step."""
 
-    It has features, the generator's values, and each feature entry's gradient by these.
-    """
-
+    # Features, the generator's values, and each feature entry's gradient by these.
     observed: Observation
     noise: Tensor  # (b, noise_dim) eps
     lr: float
@@ -219,9 +214,9 @@ class Step:
     def _ensemble_term(self, g: Tensor, labels: Tensor) -> Tensor:
         """Return the ensemble's term for labels y_b of the b samples.
 
-        printed: mean_b NLL( sum_k n_k/n head_k(g_b), y_b ); intended: sum_k mean_b a_{k,y_b}
-            NLL(head_k(g_b), y_b);
-        broadcast: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b').
+        - printed: mean_b NLL( sum_k n_k/n head_k(g_b), y_b )
+        - intended: sum_k mean_b a_{k,y_b} NLL(head_k(g_b), y_b)
+        - broadcast: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b')
         """
         rows = torch.arange(BATCH)
         logits = {k: head(w, g) for k, w in self.heads.items()}
@@ -256,7 +251,7 @@ class Step:
 
 
 def one_round(
-    run: LabRun, heads: dict[int, Params], steps: int
+    run: LabRun, clients: Sequence[int], steps: int
 ) -> tuple[list[Observation], list[Tensor]]:
     """Let the server take its step; return the generator's outputs, and the noise of them."""
     observations: list[Observation] = []
@@ -267,11 +262,12 @@ def one_round(
         observed = observe(
             features, lambda values: torch.eye(values.numel(), dtype=values.dtype).unbind()
         )
-        observations.extend([observed] if observed else [])
+        if observed:
+            observations.append(observed)
 
-    visits = {k: run.visit(k) for k in heads}
+    visits = {k: run.visit(k) for k in clients}
     with patch.object(run.net, "on_head", note), Draws() as draws:
-        run.close(visits, heads)
+        run.close(visits)
     noises = draws.batches(BATCH, NOISE)
     if (len(observations), len(noises)) != (steps, steps):
         raise ValueError(
@@ -291,7 +287,7 @@ def two_rounds(run: LabRun, training: Mapping[str, Any], objective: str) -> list
         shares = {k: count / total for k, count in counts.items()}
         lr = training["generator_lr"] * training["generator_lr_decay"] ** run.server.round
         heads = {k: run.local(k) for k in clients}
-        pairs = zip(*one_round(run, heads, training["generator_steps"]), strict=True)
+        pairs = zip(*one_round(run, clients, training["generator_steps"]), strict=True)
         steps += [Step(observed, noise, lr, heads, shares, objective) for observed, noise in pairs]
     return steps
 
@@ -313,7 +309,7 @@ def server_gaps(
         leaves = step.observed.leaves
         updated = after.observed.leaves
         gradients = step.gradients(labellings, options["diversity_weight"])
-        best = min(gradients, key=lambda grads: gap(updated, adam.peek(leaves, grads)))
+        best = min(gradients, key=lambda grads: gap(updated, replace(adam).step(leaves, grads)))
         yield gap(updated, adam.step(leaves, best))
 
 
@@ -331,7 +327,7 @@ def layers(run: LabRun, hidden_dim: int, label_embedding: bool, **options: Any) 
         (FEATURES,),
     ]
     shapes += [(CLASSES, NOISE)] if label_embedding else []
-    observations, _ = one_round(run, {k: run.local(k) for k in TWO[0]}, steps=1)
+    observations, _ = one_round(run, TWO[0], steps=1)
     yield shapes_gap(observations[0].leaves, shapes)
 
 

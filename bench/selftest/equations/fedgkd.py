@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Params
+from algorithms.base import Batch, Data, Params
 from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check, mean_check
 from bench.selftest.equations.formulas import cross_entropy, kl, plain, softmax, sum_of
 from bench.selftest.equations.lab import CLASSES, FIVE, ONE, THREE, TWO, forward, server_samples
-from bench.selftest.equations.lab_run import FedAvgRecord, Loss, ce, fedavg_loss
+from bench.selftest.equations.lab_run import FedAvgRecord, ce, fedavg_loss
 
 EQ_4 = "FedGKD, Eq. 4"
 EQ_5 = "FedGKD, Eq. 5"
@@ -29,41 +29,45 @@ def student(w: Params, samples: Batch) -> Tensor:
     return forward(w, samples.x).logits
 
 
-def teacher(w: Params, samples: Batch) -> Tensor:
+def teacher(w: Params, samples: Batch | Data) -> Tensor:
     """Return logits (B, C) in evaluation mode."""
     return forward(w, samples.x, training=False).logits
 
 
-def buffered(history: FedAvgRecord, buffer: int, buffer_start: str) -> Params:
-    """Return the mean wbar_t of the last M global models.
-
-    w_0 is one of them if the buffer starts with it.
-    """
+def buffered(history: FedAvgRecord, buffer: int, buffer_start: str) -> list[Params]:
+    """Return the last M global models; w_0 is one of them if the buffer starts with it."""
     models = history.globals if buffer_start == "w0" else history.globals[1:]
-    return plain(dict(enumerate(models[-buffer:])))
+    return models[-buffer:]
 
 
-def fedgkd_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
-    """Return Eq. 4: CE + gamma/2 KL( p(wbar_t) || p(w) )."""
+def fedgkd_loss(
+    w: Params,
+    samples: Batch,
+    history: FedAvgRecord,
+    gamma: float,
+    buffer: int,
+    buffer_start: str = "empty",
+) -> Tensor:
+    """Return Eq. 4: CE + gamma/2 KL( p(wbar_t) || p(w) ), wbar_t the mean of the buffer."""
+    wbar = plain(dict(enumerate(buffered(history, buffer, buffer_start))))
+    return ce(w, samples) + gamma / 2 * kl(teacher(wbar, samples), student(w, samples))
 
-    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-        wbar = buffered(history, buffer, buffer_start)
-        return ce(w, samples) + gamma / 2 * kl(teacher(wbar, samples), student(w, samples))
 
-    return loss
-
-
-def fedgkd_mse_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
+def fedgkd_mse_loss(
+    w: Params,
+    samples: Batch,
+    history: FedAvgRecord,
+    gamma: float,
+    buffer: int,
+    buffer_start: str = "empty",
+) -> Tensor:
     """Return Eq. 4 with squares in place of KL: CE + gamma/2 (1/C) sum_c (z_c - z^T_c)^2."""
-
-    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-        difference = student(w, samples) - teacher(buffered(history, buffer, buffer_start), samples)
-        return ce(w, samples) + gamma / 2 * (difference**2).sum(1) / CLASSES
-
-    return loss
+    wbar = plain(dict(enumerate(buffered(history, buffer, buffer_start))))
+    difference = student(w, samples) - teacher(wbar, samples)
+    return ce(w, samples) + gamma / 2 * (difference**2).sum(1) / CLASSES
 
 
-def fedgkd_checks(form: Callable[..., Loss], source: str) -> tuple[Check, ...]:
+def fedgkd_checks(form: Callable[..., Tensor], source: str) -> tuple[Check, ...]:
     """Make checks of the server, of both buffer starts, and of growing and full buffers."""
     w0: dict[str, Any] = {"gamma": 0.8, "buffer_start": "w0"}
     return (
@@ -105,27 +109,25 @@ def fedgkd_checks(form: Callable[..., Loss], source: str) -> tuple[Check, ...]:
 
 
 def vote_loss(
-    distillation_weight: float, buffer: int, beta: float | None = None, buffer_start: str = "empty"
-) -> Loss:
+    w: Params,
+    samples: Batch,
+    history: FedAvgRecord,
+    distillation_weight: float,
+    buffer: int,
+    beta: float | None = None,
+    buffer_start: str = "empty",
+) -> Tensor:
     """Return Eq. 5: CE + sum_m gamma_m/2 KL(p(w_m)||p(w)).
 
     gamma_m/2 = lambda exp(-L_m/beta) / sum_j exp(-L_j/beta).
     """
-
-    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-        models = history.globals if buffer_start == "w0" else history.globals[1:]
-        data = server_samples("validation")
-        voters = models[-buffer:]
-        risks = [
-            cross_entropy(forward(voter, data.x, training=False).logits, data.y).mean()
-            for voter in voters
-        ]
-        shares = softmax(-torch.stack(risks), 1 / buffer if beta is None else beta)
-        terms = [kl(teacher(voter, samples), student(w, samples)) for voter in voters]
-        vote = sum_of(share * term for share, term in zip(shares, terms, strict=True))
-        return ce(w, samples) + distillation_weight * vote
-
-    return loss
+    data = server_samples("validation")
+    voters = buffered(history, buffer, buffer_start)
+    risks = [cross_entropy(teacher(voter, data), data.y).mean() for voter in voters]
+    shares = softmax(-torch.stack(risks), 1 / buffer if beta is None else beta)
+    terms = [kl(teacher(voter, samples), student(w, samples)) for voter in voters]
+    vote = sum_of(share * term for share, term in zip(shares, terms, strict=True))
+    return ce(w, samples) + distillation_weight * vote
 
 
 def vote_checks() -> tuple[Check, ...]:

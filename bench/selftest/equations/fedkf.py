@@ -38,10 +38,12 @@ from bench.selftest.equations.lab_run import (
     LossAndGrad,
     ce,
     fedavg_loss,
+    holds,
     loss_and_grad_of,
     run_rounds,
 )
-from bench.selftest.equations.observe import Adam, Observation, observe, shapes_gap, unwrapped
+from bench.selftest.equations.observe import Observation, observe, shapes_gap, unwrapped
+from bench.selftest.equations.optimizers import Adam
 from bench.selftest.toy import gap
 
 SOURCE = "FedKF, Eqs. 1-7 and Algorithm 1"
@@ -132,7 +134,7 @@ class RecordedRun:
         self.slots |= ended
         self.aca = weighted(ended, SIZES)
         self.oca = weighted(self.slots, SIZES)
-        sent_gap = gap(dict(self.run.message()["params"]), self.aca)
+        sent_gap = gap(self.run.message()["params"], self.aca)
         evaluated = self.run.algorithm.evaluated(self.run.server)
         return max(sent_gap, gap(evaluated, {"": self.oca}))
 
@@ -149,16 +151,16 @@ class RecordedRun:
             generated.images.append(unwrapped(images))
             gradient = torch.func.grad(lambda x: self.losses.generator(teacher, student, x))
             observed = observe(images, lambda values: [gradient(values)])
-            generated.observations.extend([observed] if observed else [])
+            if observed:
+                generated.observations.append(observed)
 
         with patch.object(self.run.net, "on_normalise", note):
             yield generated
 
     def student_loss(self, params: Params, samples: Batch, images: Tensor) -> LossAndGrad:
         """Return the student's printed loss at `params`, and its gradient."""
-        return loss_and_grad_of(
-            self.run.net, lambda w: self.losses.student(self.teacher, images, samples, w), params
-        )
+        objective = partial(self.losses.student, self.teacher, images, samples)
+        return loss_and_grad_of(objective, params, self.run.net.trainable)
 
     def steps_gap(self, steps: int) -> float:
         """Compare steps c4-c6: the generator's Adam step, then the student on new images.
@@ -177,14 +179,12 @@ class RecordedRun:
             with self.observing(params) as later:
                 # Makes images of the same noise again; the step itself is discarded.
                 visit.before_step(samples)
-            expected = adam.step(
-                generated.observations[0].leaves, generated.observations[0].vjps[0]
-            )
-            gaps += [
-                gap(later.observations[0].leaves, expected),
-                gap(generated.images[-1], later.observations[0].output),
-            ]
-            gaps.append(gap(got, self.student_loss(params, samples, generated.images[-1])))
+            before = generated.observations[0]
+            after = later.observations[0]
+            images = generated.images[-1]
+            gaps.append(gap(after.leaves, adam.step(before.leaves, before.vjps[0])))
+            gaps.append(gap(images, after.output))
+            gaps.append(gap(got, self.student_loss(params, samples, images)))
         return max(gaps)
 
     def first_generator(self, client: int) -> tuple[Tensor, ...]:
@@ -230,13 +230,10 @@ def as_in_the_code(run: LabRun, **options: Any) -> Iterator[float]:
                     samples = visit.step(params, samples)
             # The generator's step, on the images that the student has just had.
             if images is not None:
-                yield gap(generated.observations[0].output, images)
-                yield gap(
-                    generated.observations[0].leaves, leaves or generated.observations[0].leaves
-                )
-                leaves = adam.step(
-                    generated.observations[0].leaves, generated.observations[0].vjps[0]
-                )
+                observed = generated.observations[0]
+                yield gap(observed.output, images)
+                yield gap(observed.leaves, leaves or observed.leaves)
+                leaves = adam.step(observed.leaves, observed.vjps[0])
             if not last:
                 with recorded.observing(params) as generated:
                     got = visit.loss(params, samples)
@@ -257,7 +254,7 @@ def initialised_every_round(run: LabRun, **options: Any) -> Iterator[float]:
     generator = trained.first_generator(CLIENT)
     other = trained.first_generator(0)
     yield gap(generator, untrained.first_generator(CLIENT))
-    yield 0.0 if gap(generator, other) > 0 else math.inf
+    yield holds(gap(generator, other) > 0)
 
 
 def layers(run: LabRun, noise_dim: int, **options: Any) -> Iterator[float]:
@@ -298,11 +295,11 @@ def first_weights(run: LabRun, **options: Any) -> Iterator[float]:
             variance = 2 / (9 * len(values)) if is_convolution else 1 / (3 * values.shape[1])
             error = math.sqrt(variance / (2 * values.numel()))
             deviation = abs(float(values.std()) - math.sqrt(variance))
-            yield 0.0 if deviation <= 5 * error else math.inf
+            yield holds(deviation <= 5 * error)
     with recorded.observing(run.initial) as generated:
         run.visit(CLIENT).step(run.initial, batch("compared", padded=False))
     contrast = float(generated.observations[0].output.std()) * PIXEL_STD
-    yield 0.0 if contrast > LEAST_CONTRAST else math.inf
+    yield holds(contrast > LEAST_CONTRAST)
 
 
 def one_first_generator(run: LabRun, **options: Any) -> Iterator[float]:

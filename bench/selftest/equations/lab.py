@@ -36,6 +36,15 @@ TWO: Cohorts = ((0, 2, 3), (1, 2, 4))
 THREE: Cohorts = ((0, 2, 3), (1, 4), (1, 2, 3))
 FIVE: Cohorts = (*THREE, (0, 4), (2, 3))
 CLIENT = 2  # takes part in each of these sequences of rounds
+# The labels in a client's passes. Label 3 has one owner.
+LABELS: Mapping[int, tuple[int, ...]] = {
+    0: (0, 1),
+    1: (0, 2),
+    2: (1, 2),
+    3: (0, 1, 3),
+    4: (0, 1, 2),
+}
+PASSES = 2  # of a client in a round, if it makes prescribed passes
 
 # Of BatchNorm, as in torch.
 MOMENTUM = 0.1
@@ -180,10 +189,10 @@ def client_samples(client: int) -> Data:
     return Data(*samples(int(SIZES[client]), "client", client))
 
 
-def server_samples(name: str, per_class: int = 3) -> Data:
-    """Draw samples for the server, each class equally often."""
-    x, _ = samples(per_class * CLASSES, "server", name)
-    return Data(x, torch.arange(per_class * CLASSES) % CLASSES)
+def server_samples(name: str) -> Data:
+    """Draw samples for the server, three of each class."""
+    x, _ = samples(3 * CLASSES, "server", name)
+    return Data(x, torch.arange(3 * CLASSES) % CLASSES)
 
 
 def requested(data: Data, round: int, call: int, size: int, augmented: bool = False) -> Batch:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +28,7 @@ from bench.engine.pytree import detached_copy, stack, tensors, tree_map
 from bench.selftest.equations import lab
 from bench.selftest.equations.formulas import cross_entropy, masked, weighted
 from bench.selftest.equations.lab import (
+    PASSES,
     SIZES,
     LabCohort,
     LabFed,
@@ -40,6 +43,8 @@ from bench.selftest.toy import gap
 CPU = torch.device("cpu")
 Make = Callable[..., Algorithm]
 Objective = Callable[[Params], Tensor]
+Loss = Callable[[Params, Batch], Tensor]  # (B,) nats of each sample, or a scalar
+Pass = tuple[Params, Batch]  # the model and the mini-batch of a prescribed training step
 
 
 class LossAndGrad(NamedTuple):
@@ -56,6 +61,7 @@ class LabRun:
     Attributes:
         initial: w_0.
         memories: of the clients that have taken part.
+        last: the model at which each client ended its last round; w_0 if it has had none.
         clients: each client's data.
         cohort: the last round's clients, as the server saw them.
     """
@@ -73,6 +79,7 @@ class LabRun:
         self.initial = model(self.net, "initial")
         self.clients: dict[int, Data] = {k: lab.client_samples(k) for k in SIZES}
         self.memories: dict[int, Memory] = {}
+        self.last: dict[int, Params] = dict.fromkeys(SIZES, self.initial)
         self.server: Server = self.algorithm.init_server(self.fed, detached_copy(self.initial))
         self._sent: Message | None = None
 
@@ -121,30 +128,54 @@ class LabRun:
         """Return the prescribed model with which a client ends the coming round."""
         return model(self.net, "local", self.number, client)
 
+    def passes(self, client: int, count: int = PASSES) -> list[Pass]:
+        """Return prescribed passes of the client's coming round, which hold some labels only."""
+        owned = torch.tensor(lab.LABELS[client])
+        passes = []
+        for i in range(count):
+            samples = batch("pass", self.number, client, i)
+            samples = replace(samples, y=owned[samples.y % len(owned)])
+            passes.append((model(self.net, "pass", self.number, client, i), samples))
+        return passes
+
     def round(
-        self, clients: tuple[int, ...], steps: Mapping[int, float] | None = None
+        self,
+        clients: Sequence[int],
+        passes: Mapping[int, list[Pass]] | None = None,
+        steps: Mapping[int, float] | None = None,
     ) -> dict[int, Params]:
-        """Run a round in which each client takes one step; return the models.
+        """Run a round; return the models at which the clients end, which are `local(client)`.
 
-        Each client ends at `local(client)`.
+        Args:
+            clients: those that take part.
+            passes: of each client; without them it makes one, at `local(client)`.
+            steps: the number of local steps that each client is told; without them, its passes.
         """
-        steps = steps or {}
-        visits = {k: self.visit(k, steps.get(k, 1.0)) for k in clients}
+        if passes is None:
+            passes = {k: [(self.local(k), batch("round", self.number, k))] for k in clients}
+        if steps is None:
+            steps = {k: len(passes[k]) for k in clients}
+        visits = {k: self.visit(k, steps[k]) for k in clients}
         for k, visit in visits.items():
-            visit.step_loss(self.local(k), batch("round", self.number, k))
-        return self.close(visits, {k: self.local(k) for k in clients})
+            for params, samples in passes[k]:
+                visit.step_loss(params, samples)
+        return self.close(visits)
 
-    def close(self, visits: Mapping[int, Visit], models: dict[int, Params]) -> dict[int, Params]:
-        """Let every visited client upload, and the server step; return `models`.
+    def close(
+        self, visits: Mapping[int, Visit], models: dict[int, Params] | None = None
+    ) -> dict[int, Params]:
+        """Let every visited client upload, and the server step; return the clients' models.
 
-        Clients end at their model of `models`.
+        Clients end at their model of `models`, or else at `local(client)`.
         """
+        models = models or {k: self.local(k) for k in visits}
         number = self.number
         uploads = stack([visit.upload(models[k]) for k, visit in visits.items()])
         for name in self.algorithm.by_model:
             uploads[name] = {lab.MODEL: uploads[name]}
         self.cohort = LabCohort(self.net, number, self.lr, detached_copy(models), self.clients)
         self.server = self.algorithm.server_step(self.fed, self.server, uploads, self.cohort)
+        self.last |= models
         self._sent = None
         if self.server.round != number:
             raise ValueError(
@@ -156,7 +187,7 @@ class LabRun:
     def model_gap(self, expected: Params) -> float:
         """Return the largest gap of the next broadcast and the evaluated model from `expected`."""
         return max(
-            gap(dict(self.received()["params"]), expected),
+            gap(self.received()["params"], expected),
             gap(self.algorithm.evaluated(self.server)[""], expected),
         )
 
@@ -242,16 +273,12 @@ class Visit:
         self.local = {**self.local, "params": copies}
 
 
-def loss_and_grad_of(net: LabNet, objective: Objective, params: Params) -> LossAndGrad:
-    """Return the printed objective at `params`, and its gradient by autograd."""
-    leaves = {
-        name: value.clone().requires_grad_(name in net.trainable) for name, value in params.items()
-    }
+def loss_and_grad_of(objective: Objective, params: Params, names: Sequence[str]) -> LossAndGrad:
+    """Return the printed objective at `params`, and its gradient by these names."""
+    leaves = {name: value.clone().requires_grad_(name in names) for name, value in params.items()}
     loss = objective(leaves)
-    grad = torch.autograd.grad(
-        loss, [leaves[name] for name in net.trainable], materialize_grads=True
-    )
-    return LossAndGrad(loss.detach(), dict(zip(net.trainable, grad, strict=True)))
+    grad = torch.autograd.grad(loss, [leaves[name] for name in names], materialize_grads=True)
+    return LossAndGrad(loss.detach(), dict(zip(names, grad, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -268,17 +295,25 @@ class FedAvgRecord:
         return self.globals[-1]
 
 
-Loss = Callable[[Params, Batch, FedAvgRecord], Tensor]  # (B,) nats of each sample, or a scalar
-
-
 def ce(w: Params, samples: Batch) -> Tensor:
     """Return the cross entropy of each sample, (B,) nats, by the network in training mode."""
     return cross_entropy(forward(w, samples.x).logits, samples.y)
 
 
-def fedavg_loss(**options: Any) -> Loss:
+def fedavg_loss(w: Params, samples: Batch, history: FedAvgRecord, **options: Any) -> Tensor:
     """Return FedAvg's F_k, the cross entropy, whatever the hyper-parameters."""
-    return lambda w, samples, history: ce(w, samples)
+    return ce(w, samples)
+
+
+def mean_of(loss: Loss, samples: Batch, w: Params) -> Tensor:
+    """Return a model's loss on a batch: the mean over its samples, unless it is a scalar."""
+    value = loss(w, samples)
+    return value if value.dim() == 0 else masked(value, samples.weight)
+
+
+def holds(statement: bool) -> float:
+    """Return the gap of a statement: 0 if it is true, or inf."""
+    return 0.0 if statement else math.inf
 
 
 def run_rounds(run: LabRun, cohorts: lab.Cohorts) -> FedAvgRecord:
@@ -290,20 +325,21 @@ def run_rounds(run: LabRun, cohorts: lab.Cohorts) -> FedAvgRecord:
     return history
 
 
-def local_gap(run: LabRun, history: FedAvgRecord, client: int, loss: Loss) -> float:
+def local_gap(run: LabRun, client: int, start: Params, loss: Loss) -> float:
     """Return the largest gap of one client's start, loss and gradient in the coming round."""
     # With these keys no sample's features are all zero, where the cosine that MOON prints is
     # undefined.
     visit = run.visit(client)
     samples = batch("compared")
     params = model(run.net, "compared")
-    start_gap = gap(dict(visit.local["params"]), history.received)
+    start_gap = gap(visit.local["params"], start)
+    printed = loss_and_grad_of(partial(mean_of, loss, samples), params, run.net.trainable)
+    return max(start_gap, gap(visit.step_loss(params, samples), printed))
 
-    def objective(w: Params) -> Tensor:
-        value = loss(w, samples, history)
-        return value if value.dim() == 0 else masked(value, samples.weight)
 
-    return max(
-        start_gap,
-        gap(visit.step_loss(params, samples), loss_and_grad_of(run.net, objective, params)),
-    )
+def every_local_gap(run: LabRun, loss: Loss, received: Params | None = None) -> float:
+    """Return the largest `local_gap` of clients that go on from their last models.
+
+    `received`: entries that each takes from the server.
+    """
+    return max(local_gap(run, k, run.last[k] | (received or {}), loss) for k in SIZES)

@@ -7,14 +7,15 @@ tensors.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from bench.selftest.equations.lab_run import holds
 
 DRAWING = {"rand", "randn", "uniform", "uniform_", "normal", "normal_"}
 
@@ -73,7 +74,7 @@ def observe(output: Tensor, directions: Callable[[Tensor], Sequence[Tensor]]) ->
 
 def shapes_gap(values: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> float:
     """Return 0 if the tensors have these shapes, in any order, or inf."""
-    return 0.0 if sorted(tuple(value.shape) for value in values) == sorted(shapes) else math.inf
+    return holds(sorted(tuple(value.shape) for value in values) == sorted(shapes))
 
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -100,37 +101,3 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if drawn.shape[-2:] == (rows, width):
                 blocks += drawn.double().reshape(-1, rows, width)
         return blocks
-
-
-@dataclass
-class Adam:
-    """Adam (Kingma and Ba 2015, Algorithm 1) with betas of 0.9 and 0.999 and eps 1e-8.
-
-    Weight decay is an L2 term.
-    """
-
-    lr: float
-    weight_decay: float = 0.0
-    steps: int = 0
-    moments: Sequence[tuple[Tensor, Tensor]] = ()
-
-    def step(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the values after one step."""
-        self.steps += 1
-        after = []
-        zeros = [(torch.zeros_like(value), torch.zeros_like(value)) for value in values]
-        moments = self.moments or zeros
-        self.moments = []
-        for value, grad, (m, v) in zip(values, grads, moments, strict=True):
-            g = grad + self.weight_decay * value
-            m = 0.9 * m + 0.1 * g
-            v = 0.999 * v + 0.001 * g**2
-            m_hat = m / (1 - 0.9**self.steps)
-            v_hat = v / (1 - 0.999**self.steps)
-            after.append(value - self.lr * m_hat / (v_hat.sqrt() + 1e-8))
-            self.moments.append((m, v))
-        return tuple(after)
-
-    def peek(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the result of `step` without changing the state."""
-        return replace(self).step(values, grads)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from math import ceil, inf
 
@@ -27,8 +28,14 @@ from bench.selftest.equations.lab import (
     model,
     samples,
 )
-from bench.selftest.equations.lab_run import FedAvgRecord, LabRun, Loss, ce, local_gap
-from bench.selftest.equations.personal import passes_of
+from bench.selftest.equations.lab_run import (
+    LabRun,
+    Pass,
+    ce,
+    every_local_gap,
+    holds,
+    loss_and_grad_of,
+)
 from bench.selftest.toy import gap
 
 STEPS = 3  # local steps of a client in a round
@@ -53,20 +60,14 @@ class ClientMeans:
     count: Mapping[int, int]
 
 
-def means_of_passes(passes: list[tuple[Params, Tensor, Tensor]]) -> ClientMeans:
+def means_of(seen: Sequence[tuple[Params, Tensor, Tensor]]) -> ClientMeans:
     """Return the mean features by class, of samples x with labels y, each seen by a model w."""
     features: dict[int, list[Tensor]] = {}
-    for w, x, y in passes:
+    for w, x, y in seen:
         for label, row in zip(y.tolist(), forward(w, x, training=False).features, strict=True):
             features.setdefault(label, []).append(row)
     mean = {label: torch.stack(rows).mean(0) for label, rows in features.items()}
     return ClientMeans(mean, {label: len(rows) for label, rows in features.items()})
-
-
-def counted(w: Params, samples: Batch) -> tuple[Params, Tensor, Tensor]:
-    """Return the model, and inputs and labels of the samples that are no padding."""
-    is_sample = samples.weight > 0
-    return w, samples.x[is_sample], samples.y[is_sample]
 
 
 def global_means(clients: list[ClientMeans], printed: bool) -> dict[int, Tensor]:
@@ -106,40 +107,31 @@ def class_term(prototypes: Mapping[int, Tensor], samples: Batch, h: Tensor) -> T
     return sum_of(terms)
 
 
-def proto_loss(prototypes: Mapping[int, Tensor], weight: float, distance: str) -> Loss:
+def proto_loss(
+    w: Params, samples: Batch, prototypes: Mapping[int, Tensor], weight: float, distance: str
+) -> Tensor:
     """Return CE + lambda R."""
     term = sample_term if distance == "squared_error" else class_term
-
-    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
-        h = forward(w, samples.x).features
-        return ce(w, samples) + weight * term(prototypes, samples, h)
-
-    return loss
+    return ce(w, samples) + weight * term(prototypes, samples, forward(w, samples.x).features)
 
 
-def of_last_steps(run: LabRun, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
-    """Return the means of the last epoch's passes."""
-    steps = ceil(SIZES[client] / BATCH_SIZE)
-    return means_of_passes([counted(w, samples) for w, samples in passes[-steps:]])
+def means_from(run: LabRun, client: int, passes: list[Pass], proto_from: str) -> ClientMeans:
+    """Return a client's means over its last epoch, over all passes, or after training."""
+    if proto_from == "after":
+        return ended_means(run, client)
+    if proto_from == "last_epoch":
+        passes = passes[-ceil(SIZES[client] / BATCH_SIZE) :]
+    seen = []
+    for w, given in passes:
+        is_sample = given.weight > 0
+        seen.append((w, given.x[is_sample], given.y[is_sample]))
+    return means_of(seen)
 
 
-def of_all_steps(run: LabRun, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
-    """Return the means of all passes of the round."""
-    return means_of_passes([counted(w, samples) for w, samples in passes])
-
-
-def of_final_model(run: LabRun, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
-    """Return the means of the client's samples under the model that it ends the round with."""
-    return of_ended_model(run, client, run.local(client))
-
-
-def of_ended_model(run: LabRun, client: int, w: Params) -> ClientMeans:
-    """Return the means of the client's samples under the model w."""
+def ended_means(run: LabRun, client: int) -> ClientMeans:
+    """Return the means of a client's samples under the model that it ended its last round with."""
     data = run.clients[client]
-    return means_of_passes([(w, data.x, data.y)])
-
-
-FROM = {"last_epoch": of_last_steps, "all_epochs": of_all_steps, "after": of_final_model}
+    return means_of([(run.last[client], data.x, data.y)])
 
 
 def nearest_gap(run: LabRun, prototypes: Mapping[int, Tensor]) -> float:
@@ -163,22 +155,18 @@ def fedproto_gaps(
     proto_from: str = "last_epoch",
 ) -> Iterator[float]:
     """Compare each client's start, loss and gradient before and after two rounds."""
-    personal = dict.fromkeys(SIZES, run.initial)
     prototypes: dict[int, Tensor] = {}
     for clients in ((), *TWO):
-        passes = {k: passes_of(run, k, STEPS) for k in clients}
-        visits = {k: run.visit(k, STEPS) for k in clients}
-        for k, visit in visits.items():
-            for w, given in passes[k]:
-                visit.step_loss(w, given)
-        means = [FROM[proto_from](run, k, passes[k]) for k in clients]
-        if visits:
-            personal |= run.close(visits, {k: run.local(k) for k in clients})
-        prototypes |= global_means(means, proto_mean == "printed")
-        yield nearest_gap(run, prototypes) if prototypes else 0.0
-        for k in SIZES:
-            loss = proto_loss(prototypes, proto_weight, proto_distance)
-            yield local_gap(run, FedAvgRecord([personal[k]]), k, loss)
+        if clients:
+            passes = {k: run.passes(k, STEPS) for k in clients}
+            run.round(clients, passes)
+            means = [means_from(run, k, passes[k], proto_from) for k in clients]
+            prototypes |= global_means(means, proto_mean == "printed")
+            yield nearest_gap(run, prototypes)
+        loss = partial(
+            proto_loss, prototypes=prototypes, weight=proto_weight, distance=proto_distance
+        )
+        yield every_local_gap(run, loss)
 
 
 def trained(
@@ -195,16 +183,19 @@ def trained(
     for client in clients:
         h += client.mean.values()
         y += client.mean
-    for places in steps:
-        leaves = {name: value.clone().requires_grad_() for name, value in tgp.items()}
-        prototypes = network_output(leaves)
+
+    def objective(places: Sequence[int], w: Params) -> Tensor:
+        prototypes = network_output(w)
         losses = []
         for place in places:
             d = ((h[place] - prototypes) ** 2).sum(1).sqrt()
             d = torch.stack([d[c] + delta if c == y[place] else d[c] for c in range(CLASSES)])
             losses.append(-log_softmax(-d)[y[place]])
-        grads = torch.autograd.grad(sum_of(losses) / len(losses), list(leaves.values()))
-        tgp = {n: tgp[n] - lr * grad for n, grad in zip(leaves, grads, strict=True)}
+        return sum_of(losses) / len(losses)
+
+    for places in steps:
+        grad = loss_and_grad_of(partial(objective, places), tgp, list(tgp)).grad
+        tgp = {name: tgp[name] - lr * grad[name] for name in tgp}
     return tgp
 
 
@@ -233,23 +224,23 @@ def fedtgp_gaps(
     margin_threshold: float,
 ) -> Iterator[float]:
     """Compare the prototypes, each client's start, loss and gradient in two rounds."""
-    personal = dict.fromkeys(SIZES, run.initial)
     tgp: Params = dict(run.server.extra["tgp"])
     bound = FEATURES**-0.5
     layers = [value for name, value in tgp.items() if name != "embedding"]
-    yield 0.0 if all(float(value.abs().max()) <= bound for value in layers) else inf
+    yield holds(all(float(value.abs().max()) <= bound for value in layers))
     for clients in TWO:
-        personal |= run.round(clients)
-        means = [of_ended_model(run, k, personal[k]) for k in clients]
+        run.round(clients)
+        means = [ended_means(run, k) for k in clients]
         everything = range(sum(len(client.mean) for client in means))
         tgp = trained(tgp, means, [everything] * server_epochs, server_lr, margin_threshold)
         output = network_output(tgp)
         yield gap(run.message()["prototypes"], output)
         prototypes = dict(enumerate(output))
         yield nearest_gap(run, prototypes)
-        for k in SIZES:
-            loss = proto_loss(prototypes, proto_weight, "squared_error")
-            yield local_gap(run, FedAvgRecord([personal[k]]), k, loss)
+        loss = partial(
+            proto_loss, prototypes=prototypes, weight=proto_weight, distance="squared_error"
+        )
+        yield every_local_gap(run, loss)
 
 
 def one_by_one(
@@ -258,8 +249,8 @@ def one_by_one(
     """Compare the prototypes after a step on each of a client's prototypes, in some order."""
     client = 1
     tgp: Params = dict(run.server.extra["tgp"])
-    ended = run.round((client,))
-    means = [of_ended_model(run, client, ended[client])]
+    run.round((client,))
+    means = [ended_means(run, client)]
     gaps = []
     for order in permutations(range(len(means[0].mean))):
         after = trained(tgp, means, [[place] for place in order], server_lr, 100.0)

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from math import inf
 
-import torch
 from torch import Tensor
 
 from algorithms.base import Params
 from bench.selftest.equations.checks import Check, Limit
 from bench.selftest.equations.formulas import log_softmax, softmax, sum_of
-from bench.selftest.equations.lab import SIZES, TWO, forward, moved_statistics
-from bench.selftest.equations.lab_run import FedAvgRecord, LabRun, fedavg_loss, local_gap
-from bench.selftest.equations.observe import Adam
+from bench.selftest.equations.lab import SIZES, TWO, forward
+from bench.selftest.equations.lab_run import LabRun, ce, holds, local_gap
+from bench.selftest.equations.optimizers import Adam, Optimizer, Sgd, stepped
 from bench.selftest.equations.personal import personal_rows
 from bench.selftest.toy import gap
 
 DSFL = "Itahara et al. 2021, entropy reduction aggregation"
 FEDMD = "Li and Wang 2019, Algorithm 1, and its code"
-Step = Callable[[Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -32,23 +31,21 @@ class Lesson:
     """Training on public samples: a loss of logits z and targets t, (B,), and new optimisers."""
 
     loss: Callable[[Tensor, Tensor], Tensor]
-    optimizer: Callable[[], Step]
+    optimizer: Callable[[], Optimizer]
 
     def learnt(
         self, run: LabRun, w: Params, x: Tensor, targets: Tensor, steps: Sequence[Sequence[int]]
     ) -> Params:
         """Return the model after steps on the samples at these places."""
-        names = run.net.trainable
         optimizer = self.optimizer()
         for places in steps:
             rows = list(places)
-            leaves = {n: value.clone().requires_grad_(n in names) for n, value in w.items()}
-            loss = self.loss(forward(leaves, x[rows]).logits, targets[rows]).mean()
-            grads = torch.autograd.grad(loss, [leaves[name] for name in names])
-            after = optimizer([w[name] for name in names], grads)
-            moved = moved_statistics(w, x[rows]) if run.net.batchnorm else {}
-            w = {**w, **moved, **dict(zip(names, after, strict=True))}
+            objective = partial(self._mean, x[rows], targets[rows])
+            w = stepped(run.net, optimizer, w, objective, x[rows])
         return w
+
+    def _mean(self, x: Tensor, targets: Tensor, w: Params) -> Tensor:
+        return self.loss(forward(w, x).logits, targets).mean()
 
 
 def step_orders(count: int, size: int, epochs: int) -> list[list[Sequence[int]]]:
@@ -66,34 +63,40 @@ def asked_gap(run: LabRun, wanted: int) -> float:
     """Return 0 if the server asks for `wanted` different samples, or for all there are; or inf."""
     asked = run.message()["asked"].tolist()
     count = min(wanted, len(run.fed.public.x))
-    return 0.0 if len(set(asked)) == len(asked) == count else inf
+    return holds(len(set(asked)) == len(asked) == count)
 
 
 def exchange_gaps(
     run: LabRun,
     lesson: Lesson,
     targets_of: Callable[[list[Tensor]], Tensor],
-    sizes: tuple[int, int, int],
+    wanted: int,
+    size: int,
+    epochs: int,
     server: bool = False,
 ) -> Iterator[float]:
     """Compare the targets, each client's start, loss and gradient before and after two rounds.
 
-    `targets_of` makes them of the clients' logits; `sizes` are the public samples of a round, those
-    of a step, and the epochs; `server` is whether the server's model learns them, too.
+    Args:
+        run: the run, before its first round.
+        lesson: how models learn the targets.
+        targets_of: makes them of the clients' logits.
+        wanted: public samples of a round.
+        size: public samples of a step.
+        epochs: passes over the public samples.
+        server: whether the server's model learns them, too.
     """
-    wanted, size, epochs = sizes
     public = run.fed.public.x
-    personal = dict.fromkeys(SIZES, run.initial)
     own = run.initial
-    yield local_gap(run, FedAvgRecord([run.initial]), 0, fedavg_loss())
+    yield local_gap(run, 0, run.initial, ce)
     for clients in TWO:
         asked = run.message()["asked"]
         if asked_gap(run, wanted):
             yield inf
             return
-        personal |= run.round(clients)
+        run.round(clients)
         x = public[asked]
-        targets = targets_of([forward(personal[k], x, training=False).logits for k in clients])
+        targets = targets_of([forward(run.last[k], x, training=False).logits for k in clients])
         yield gap(run.message()["targets"], targets)
         orders = step_orders(len(x), size, epochs)
         if server:
@@ -104,8 +107,8 @@ def exchange_gaps(
         for k in SIZES:
             gaps = []
             for steps in orders:
-                start = lesson.learnt(run, personal[k], x, targets, steps)
-                gaps.append(local_gap(run, FedAvgRecord([start]), k, fedavg_loss()))
+                start = lesson.learnt(run, run.last[k], x, targets, steps)
+                gaps.append(local_gap(run, k, start, ce))
             yield min(gaps)
 
 
@@ -124,20 +127,9 @@ def fedmd_gaps(
     def mean(logits: list[Tensor]) -> Tensor:
         return sum_of(logits) / len(logits)
 
-    lesson = Lesson(loss, lambda: Adam(digest_lr).step)
+    lesson = Lesson(loss, lambda: Adam(digest_lr))
     yield personal_rows(run)
-    yield from exchange_gaps(run, lesson, mean, (public_samples, digest_batch_size, digest_epochs))
-
-
-class PlainSgd:
-    """SGD of a constant rate."""
-
-    def __init__(self, lr: float) -> None:
-        self.lr = lr
-
-    def step(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the values after one step."""
-        return [value - self.lr * grad for value, grad in zip(values, grads, strict=True)]
+    yield from exchange_gaps(run, lesson, mean, public_samples, digest_batch_size, digest_epochs)
 
 
 def dsfl_gaps(
@@ -158,9 +150,10 @@ def dsfl_gaps(
         mean = sum_of(softmax(z) for z in logits) / len(logits)
         return softmax(mean, era_temperature) if aggregation == "era" else mean
 
-    lesson = Lesson(loss, lambda: PlainSgd(digest_lr).step)
-    sizes = (public_samples, digest_batch_size, digest_epochs)
-    yield from exchange_gaps(run, lesson, targets, sizes, server=True)
+    lesson = Lesson(loss, lambda: Sgd(digest_lr))
+    yield from exchange_gaps(
+        run, lesson, targets, public_samples, digest_batch_size, digest_epochs, server=True
+    )
 
 
 ALL_SAMPLES = {"public_samples": 100, "digest_batch_size": 12}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import INFO, TINY, identical, largest_gap, simulate, toy_dataset, toy_split
+from conftest import INFO, TINY, identical, largest_gap, make, simulate, toy_dataset, toy_split
 from outside_world import place, world
 from torch import Tensor
 
@@ -39,7 +39,6 @@ from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.selftest.communication import _traffic_by_round
-from bench.selftest.toy import make
 from bench.sweep.command import main as sweep
 from leaderboards import Store
 from search_spaces import Setting

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import identical, trained
+from conftest import identical, make, trained
 
 from bench.engine.network import drawn_module
 from bench.engine.simulation import Simulation
-from bench.selftest.toy import make
 
 # Draws that a default configuration does without.
 OPTIONS = {

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import make
 
 from algorithms import entry
 from algorithms.base import Params
@@ -23,7 +24,7 @@ from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.engine.together import advance_together
 from bench.errors import Interrupted
-from bench.selftest.toy import INFO, TINY, identical, make, supplied, toy_dataset
+from bench.selftest.toy import INFO, TINY, identical, supplied, toy_dataset
 from search_spaces import Setting
 
 OWN = {"local_test_fraction": 0.25, "local_validation_fraction": 0.2}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from commands import assert_equal_results, finish
-from conftest import INFO, TINY, toy_dataset, toy_split
+from conftest import INFO, TINY, make, toy_dataset, toy_split
 
 from algorithms import ALGORITHMS
 from bench import artifacts
@@ -21,7 +21,6 @@ from bench.figures.catalogue import FIGURES
 from bench.figures.stored_runs import read
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.provenance import command_columns
-from bench.selftest.toy import make
 from bench.sweep import command as sweep
 from bench.trial.trial import Trial
 from leaderboards import Store, run_key

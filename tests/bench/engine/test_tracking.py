@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from commands import assert_equal_results, finish, run
-from conftest import INFO, TINY, identical, toy_dataset, toy_split
+from conftest import INFO, TINY, identical, make, toy_dataset, toy_split
 from safetensors.numpy import load_file
 from torch import Tensor
 
@@ -27,7 +27,7 @@ from bench.errors import EnvironmentProblem
 from bench.execution import TRACKS, Execution
 from bench.planning.run_spec import RunSpec
 from bench.provenance import command_columns
-from bench.selftest.toy import make, supplied
+from bench.selftest.toy import supplied
 from bench.sweep import command as sweep
 from bench.trial import results
 from bench.trial.trial import Trial

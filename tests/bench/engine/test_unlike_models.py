@@ -202,10 +202,10 @@ def test_features_are_pooled_adaptively(name: str, width: int) -> None:
 
 
 def test_forms_are_spelt_in_one_order() -> None:
-    assert models.spelt("mlp+bn+fd64+head") == "mlp+fd64+head+bn"
+    assert models.parse("mlp+bn+fd64+head").name == "mlp+fd64+head+bn"
     for name in ("mlp+fd", "mlp+fd0", "mlp+fd64+fd32", "mlp+fdx"):
         with pytest.raises(UsageError, match="fd"):
-            models.spelt(name)
+            models.parse(name)
 
 
 # Planning.

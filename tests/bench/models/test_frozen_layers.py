@@ -382,4 +382,4 @@ def test_wrong_lora_forms_are_refused(name: str) -> None:
 
 
 def test_lora_comes_first_in_names() -> None:
-    assert models.spelt("distilbert+head+lora08") == "distilbert+lora8+head"
+    assert models.parse("distilbert+head+lora08").name == "distilbert+lora8+head"

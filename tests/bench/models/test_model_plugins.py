@@ -54,8 +54,8 @@ def test_a_bn_form_is_there_where_it_is_said(world: Path) -> None:
     plain, normed = models.make(name, SHAPE, 3), models.make(name + "+bn", SHAPE, 3)
     assert trainable(normed) - trainable(plain) == 32
     assert models.num_parameters(name + "+bn", SHAPE, 3) == trainable(normed)
-    assert models.has_batchnorm(name + "+bn")
-    assert models.spelt(name + "+bn+head") == name + "+head+bn"
+    assert models.parse(name + "+bn").has_batchnorm
+    assert models.parse(name + "+bn+head").name == name + "+head+bn"
     with pytest.raises(UsageError, match=r"'my_world:NET'.*\+bn"):
         models.parse("my_world:NET+bn")
 

@@ -106,7 +106,7 @@ def test_every_form_answers_as_the_table_says(name: str) -> None:
     assert models.num_parameters(name, net.input_shape, 10) == sum(
         params[key].numel() for key in net.trainable
     )
-    assert models.has_batchnorm(name) == bool(net.batchnorm)
+    assert models.parse(name).has_batchnorm == bool(net.batchnorm)
     assert net.feature_dim == (256 if "head" in form else SHAPES[base][1])
     out = net.eval(params, inputs(name))
     assert out.logits.shape == (4, 10)
