@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from conftest import INFO, largest_gap, simulate, trained
 from outside_world import place, world
-from torch import nn
+from torch import Tensor, nn
 
 from bench import models
+from bench.engine import own_draws
 from bench.engine.network import make_module
 from bench.errors import UsageError
 
@@ -298,3 +299,18 @@ def test_an_embedding_of_one_client_is_torchs() -> None:
             F.embedding(words, weight, padding).square().sum(), weight
         )
         assert torch.equal(got, expected)
+
+
+def test_float64_tells_rounding_from_other_values(
+    odd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    differing = own_draws._differing_in_stack
+
+    def rounded(model: str, module: nn.Module, x: Tensor, dtype: torch.dtype) -> str | None:
+        asked.append(dtype)
+        return "body.weight" if dtype == torch.float32 else differing(model, module, x, dtype)
+
+    monkeypatch.setattr(own_draws, "_differing_in_stack", rounded)
+    own_draws.check_stacks("odd:MODEL_Normed", SHAPE)
+    assert asked == [torch.float32, torch.float64]
