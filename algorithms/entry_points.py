@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 from search_spaces.bounds import nearest
 
 OURS = frozenset({"algorithms", "search_spaces", "leaderboards", "bench"})
-# Values that are told by their `repr`.
 LONGEST_NAME = 255  # characters of a file's name
+# Values that are told by their `repr`.
 PLAIN = (bool, int, float, str, bytes, tuple, list, dict, NoneType)
 # The `module:name`s that may be imported; None means all.
 _importable: Collection[str] | None = None
