@@ -126,11 +126,9 @@ def test_runs_begin_with_the_stored_model(swept: Path, capsys: pytest.CaptureFix
     board = leaderboard(runs)
     cells = board.groupby("cell")["setting_json"].unique()
     assert all(len({json.loads(text).get("start_from") for text in texts}) == 1 for texts in cells)
-    (spec,) = [
-        one.spec()
-        for one in FIGURES["fedcad-1"].find(read([swept], {})).sketches
-        if "start_from" + start in one.name
-    ]
+    pictures = FIGURES["fedcad-1"].find(read([swept], {}))
+    (name,) = [name for name in pictures if "start_from" + start in name]
+    spec = pictures[name]()
     below = spec["vconcat"][1]["hconcat"][0]["data"]["values"]
     names = list(dict.fromkeys(row["name"] for row in below))
     assert names == ["start: fedavg, round 2", "fedavg, local, round 1", "fedlsd, local, round 1"]
