@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cache
 
 import torch
@@ -28,13 +28,13 @@ from bench.engine.dropout import replace_dropout
 from bench.engine.network import Network, initial_params, make_module
 from bench.engine.pytree import stack
 from bench.engine.rng import global_states, seeded
-from bench.errors import UsageError
+from bench.errors import UsageError, with_its_kind
 from bench.models.registry import KIND
 
 SAMPLES = 4  # of the passes; a layer may drop whole samples
 FEWER = 3  # samples of a second pass: at least two, because BatchNorm refuses one
 CLASSES = 2  # the head draws nothing, however many classes it has
-TOKENS = 100  # ids below it are in any vocabulary
+TOKENS = 4  # ids below it are in any vocabulary, also one of characters
 LARGEST_STACKED = 30_000_000  # numbers of a model that is tried in a stack
 
 
@@ -53,7 +53,7 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
         return ""
     module, x = _trial(model, input_shape)
     evaluated = copy.deepcopy(module).eval()
-    if layer := _drawing_in(evaluated, x):
+    if layer := _drawing_in(model, evaluated, x):
         raise KIND.error(
             model,
             f"{layer} draws random numbers in evaluation mode, too: let it draw only if "
@@ -61,7 +61,7 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
         )
     training = copy.deepcopy(module).train()
     replace_dropout(training)
-    layer = _drawing_in(training, x)
+    layer = _drawing_in(model, training, x)
     _check_function(model, input_shape, module, x)
     return layer
 
@@ -103,7 +103,8 @@ def check_stacks(model: str, input_shape: tuple[int, ...]) -> None:
         return
     differing = _differing_in_stack(model, module, x, torch.float32)
     if differing:  # in a deep network perhaps by rounding, of which float64 has less
-        differing = _differing_in_stack(model, module, x, torch.float64)
+        with suppress(UsageError):  # a model may compute in float32 alone
+            differing = _differing_in_stack(model, module, x, torch.float64)
     if differing:
         raise _not_stacked(model, f"torch's vmap gives {differing} other values")
 
@@ -124,8 +125,11 @@ def _differing_in_stack(model: str, module: nn.Module, x: Tensor, dtype: torch.d
         return out.features.square().mean() + out.logits.square().mean()
 
     expected = []
-    for params, own_inputs in zip(alone, inputs, strict=True):
-        expected.append(_gradients(net, loss, params, own_inputs))
+    try:
+        for params, own_inputs in zip(alone, inputs, strict=True):
+            expected.append(_gradients(net, loss, params, own_inputs))
+    except Exception as error:
+        raise KIND.error(model, f"has no gradients: {with_its_kind(error)}") from error
     try:
         with BatchedLayers() if net.has_batched_layers else nullcontext():
             got = _gradients(net, vmap(loss, randomness="error"), together, inputs)
@@ -178,8 +182,11 @@ def _inputs(shape: tuple[int, ...], is_text: bool) -> Tensor:
 
 
 @torch.no_grad()
-def _drawing_in(module: nn.Module, x: Tensor) -> str:
-    """Run a module; return the innermost layer that moved a global generator, or an empty text."""
+def _drawing_in(model: str, module: nn.Module, x: Tensor) -> str:
+    """Run a module; return the innermost layer that moved a global generator, or an empty text.
+
+    Raises UsageError if the module fails.
+    """
     names = {part: name for name, part in module.named_modules()}
     drawing: list[str] = []
     before: dict[nn.Module, tuple[object, ...]] = {}
@@ -191,10 +198,17 @@ def _drawing_in(module: nn.Module, x: Tensor) -> str:
         if not drawing and global_states() != before[part]:
             drawing.append(f"{names[part] or 'the model'} ({type(part).__name__})")
 
-    handles = [part.register_forward_pre_hook(enter) for part in names]
-    handles += [part.register_forward_hook(leave) for part in names]
-    with seeded(torch.Generator().manual_seed(0)):
-        module(x)
+    handles = []
+    try:
+        for part in names:
+            handles.append(part.register_forward_pre_hook(enter))
+            handles.append(part.register_forward_hook(leave))
+        with seeded(torch.Generator().manual_seed(0)):
+            module(x)
+    except Exception as error:
+        mode = "training" if module.training else "evaluation"
+        reason = f"fails in {mode} on inputs {tuple(x.shape)}: {with_its_kind(error)}"
+        raise KIND.error(model, reason) from error
     for handle in handles:
         handle.remove()
     return drawing[0] if drawing else ""

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, weight_norm
+from torch.utils.checkpoint import checkpoint
 
 from bench.models import ModelInfo
 
@@ -202,6 +203,34 @@ class Untracked(Body):
         return self.norm(h)
 
 
+class Synced(Body):
+    def make(self):
+        self.norm = nn.SyncBatchNorm(16)
+
+    def after(self, h):
+        return self.norm(h)
+
+
+class Reentrant(Body):
+    def make(self):
+        self.part = nn.Linear(16, 16)
+
+    def after(self, h):
+        return checkpoint(self.part, h, use_reentrant=True)
+
+
+class Letters(nn.Module):
+    def __init__(self, tokens, batchnorm):
+        super().__init__()
+        self.letters = nn.Embedding(5, 8)
+
+    def forward(self, x):
+        return self.letters(x).mean(1)
+
+
+MODEL_Letters = ModelInfo("odd:Letters", "", tokens=16)
+
+
 def factory(kind):
     return lambda channels, batchnorm: kind()
 
@@ -209,7 +238,7 @@ def factory(kind):
 for kind in Body.__subclasses__():
     name = kind.__name__
     globals()[f"make_{name}"] = factory(kind)
-    has_batchnorm = name in ("Cumulative", "Untracked")
+    has_batchnorm = name in ("Cumulative", "Untracked", "Synced")
     globals()[f"MODEL_{name}"] = ModelInfo(f"odd:make_{name}", "", always_batchnorm=has_batchnorm)
 """
 REFUSED = {
@@ -224,6 +253,7 @@ REFUSED = {
     "Complex": "complex64",
     "Cumulative": "momentum=None",
     "Untracked": "track_running_stats=False",
+    "Synced": "fails in training",
 }
 
 
@@ -274,6 +304,16 @@ def test_what_vmap_cannot_map_is_refused_in_stacks(kind: str, odd: Path) -> None
         simulate("fedavg", "stacked", model=model)
 
 
+def test_a_body_without_gradients_is_refused_in_stacks(odd: Path) -> None:
+    with pytest.raises(UsageError, match=r"has no gradients.*use_reentrant"):
+        simulate("fedavg", "stacked", model="odd:MODEL_Reentrant")
+
+
+def test_a_vocabulary_may_be_of_few_letters(odd: Path) -> None:
+    assert own_draws.drawing_layer("odd:MODEL_Letters", (16,)) == ""
+    own_draws.check_stacks("odd:MODEL_Letters", (16,))
+
+
 def test_other_gradients_of_vmap_are_refused(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench.engine.stacked import layers
 
@@ -314,3 +354,16 @@ def test_float64_tells_rounding_from_other_values(
     monkeypatch.setattr(own_draws, "_differing_in_stack", rounded)
     own_draws.check_stacks("odd:MODEL_Normed", SHAPE)
     assert asked == [torch.float32, torch.float64]
+
+
+def test_a_model_of_float32_alone_keeps_its_verdict(
+    odd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rounded(model: str, module: nn.Module, x: Tensor, dtype: torch.dtype) -> str:
+        if dtype == torch.float64:
+            raise UsageError("it has float32 alone")
+        return "body.weight"
+
+    monkeypatch.setattr(own_draws, "_differing_in_stack", rounded)
+    with pytest.raises(UsageError, match=r"body\.weight other values"):
+        own_draws.check_stacks("odd:MODEL_Normed", SHAPE)
