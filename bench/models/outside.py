@@ -148,7 +148,8 @@ def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> in
     training = body.training
     used = _copy_for_a_pass(body)
     try:
-        out = used.eval()(x)
+        used.eval()  # a `train` of its own may return nothing
+        out = used(x)
     except Exception as error:
         raise KIND.error(
             name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}"
@@ -157,8 +158,11 @@ def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> in
         used.train(training)
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        hint = ""
+        if out is None:
+            hint = "; a forward hook must be a method of the body, because bodies are copied"
         raise KIND.error(
-            name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {shape}"
+            name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {shape}{hint}"
         )
     return out.shape[1]
 

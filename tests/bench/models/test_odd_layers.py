@@ -219,6 +219,35 @@ class Reentrant(Body):
         return checkpoint(self.part, h, use_reentrant=True)
 
 
+class Steep(Body):
+    def make(self):
+        self.part = nn.Linear(16, 16)
+
+    def after(self, h):
+        return torch.sin(1e6 * self.part(torch.sin(1e3 * h)))
+
+
+class Resting(Body):
+    def make(self):
+        self.norm = nn.BatchNorm1d(16).requires_grad_(False)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.norm.eval()
+
+    def after(self, h):
+        return self.norm(h)
+
+
+class Remembered(Body):
+    def make(self):
+        self.features = None
+        self.dense.register_forward_hook(lambda *parts: setattr(self, "features", parts[2]))
+
+    def after(self, h):
+        return self.features
+
+
 class Letters(nn.Module):
     def __init__(self, tokens, batchnorm):
         super().__init__()
@@ -228,7 +257,14 @@ class Letters(nn.Module):
         return self.letters(x).mean(1)
 
 
+class Renormed(Letters):
+    def __init__(self, tokens, batchnorm):
+        super().__init__(tokens, batchnorm)
+        self.letters = nn.Embedding(5, 8, max_norm=0.1)
+
+
 MODEL_Letters = ModelInfo("odd:Letters", "", tokens=16)
+MODEL_Renormed = ModelInfo("odd:Renormed", "", tokens=16)
 
 
 def factory(kind):
@@ -254,6 +290,7 @@ REFUSED = {
     "Cumulative": "momentum=None",
     "Untracked": "track_running_stats=False",
     "Synced": "fails in training",
+    "Remembered": "a method of the body",
 }
 
 
@@ -309,9 +346,22 @@ def test_a_body_without_gradients_is_refused_in_stacks(odd: Path) -> None:
         simulate("fedavg", "stacked", model="odd:MODEL_Reentrant")
 
 
+@pytest.mark.parametrize("kind", ["Steep", "Resting"])
+def test_sound_models_are_no_odd_ones(kind: str, odd: Path) -> None:
+    """Neither rounding that a steep function enlarges, nor a `train` that returns nothing."""
+    model = f"odd:MODEL_{kind}"
+    trained("fedavg", model=model)
+    assert not own_draws.mixes_samples(model, SHAPE)
+
+
 def test_a_vocabulary_may_be_of_few_letters(odd: Path) -> None:
     assert own_draws.drawing_layer("odd:MODEL_Letters", (16,)) == ""
     own_draws.check_stacks("odd:MODEL_Letters", (16,))
+
+
+def test_what_other_samples_change_in_the_weights_is_seen(odd: Path) -> None:
+    assert not own_draws.mixes_samples("odd:MODEL_Letters", (16,))
+    assert own_draws.mixes_samples("odd:MODEL_Renormed", (16,))
 
 
 def test_other_gradients_of_vmap_are_refused(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
