@@ -149,7 +149,8 @@ def test_a_plugin_reports_beside_its_base() -> None:
 
 def test_a_plugin_says_what_its_hooks_take() -> None:
     for name in methods(Algorithm):
-        hook, expected = getattr(Around, name), getattr(Algorithm, name)
+        hook = getattr(Around, name)
+        expected = getattr(Algorithm, name)
         if name != "server_step":
             assert inspect.signature(hook) == inspect.signature(expected)
             assert hook.__doc__ == expected.__doc__
