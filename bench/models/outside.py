@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
 
 from bench.models.registry import KIND, parse
 
@@ -76,6 +77,7 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
     if form.lora:
         body.add_factors(form.lora)  # type: ignore[operator]
     _check_types(name, body)
+    _check_recurrent(name, body)
     _check_batchnorm(name, body)
     features = _feature_dim(name, body, input_shape)
     _check_copies(name, body)
@@ -104,6 +106,17 @@ def _check_types(name: str, body: nn.Module) -> None:
                 name,
                 f"{tensor_name} is {value.dtype}: make it two real tensors, and combine them by "
                 "torch.complex in `forward`",
+            )
+
+
+def _check_recurrent(name: str, body: nn.Module) -> None:
+    """Raise UsageError for parametrized recurrent layers, which go on with their first weights."""
+    for layer_name, layer in body.named_modules():
+        if isinstance(layer, nn.RNNBase) and is_parametrized(layer):
+            raise KIND.error(
+                name,
+                f"{layer_name or 'the body'} is parametrized, which torch's recurrent layers do "
+                "not follow: give it torch.nn.utils.weight_norm, or cells",
             )
 
 

@@ -49,6 +49,14 @@ class Gru(Body):
         return self.gru(h.view(-1, 4, 4))[0][:, -1]
 
 
+class NormedGru(Body):
+    def make(self):
+        self.gru = weight_norm(nn.GRU(4, 8, batch_first=True), "weight_hh_l0")
+
+    def after(self, h):
+        return self.gru(h.view(-1, 4, 4))[0][:, -1]
+
+
 class Normed(Body):
     def make(self):
         self.first = weight_norm(nn.Linear(16, 16))
@@ -239,6 +247,14 @@ class Resting(Body):
         return self.norm(h)
 
 
+class ParametrizedGru(Body):
+    def make(self):
+        self.gru = parametrizations.weight_norm(nn.GRU(4, 8), "weight_hh_l0")
+
+    def after(self, h):
+        return self.gru(h.view(4, -1, 4))[0][-1]
+
+
 class Remembered(Body):
     def make(self):
         self.features = None
@@ -290,6 +306,7 @@ REFUSED = {
     "Cumulative": "momentum=None",
     "Untracked": "track_running_stats=False",
     "Synced": "fails in training",
+    "ParametrizedGru": "gru is parametrized",
     "Remembered": "a method of the body",
 }
 
@@ -300,7 +317,7 @@ def odd(world: Path) -> Path:
     return world
 
 
-@pytest.mark.parametrize("kind", ["Gru", "Normed", "Padded", "Centred", "Instances"])
+@pytest.mark.parametrize("kind", ["Gru", "NormedGru", "Normed", "Padded", "Centred", "Instances"])
 def test_one_client_trains_as_plain_pytorch(kind: str, odd: Path) -> None:
     model = f"odd:MODEL_{kind}"
     run = simulate("fedavg", sizes=(21,), model=model, participation=1.0)
