@@ -25,6 +25,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -601,8 +602,9 @@ FACTS_OF_BASE = (
 
 
 def _forwarded(name: str) -> Any:
-    """Make a plug-in's hook of this name."""
+    """Make a plug-in's hook of this name, with the signature and docstring of `Algorithm`'s."""
 
+    @wraps(getattr(Algorithm, name))
     def hook(plugin: Plugin, *arguments: Any, **named: Any) -> Any:
         return getattr(plugin.base, name)(*arguments, **named)
 

@@ -81,8 +81,9 @@ def run(
         force: run it again if it is stored.
         uncertified: skip the self-test of a class from outside; its rows are marked.
         quiet: show no progress on stderr, only whether the run is to do, and warnings.
-        fields: hyper-parameters and setting fields by name, `dataset` (digits), `paper` and `seed`
-            (0). What is not given has the value of the paper's setting, or its default.
+        fields: hyper-parameters and setting fields by name, `dataset` (digits), `label` of a
+            `csv:PATH`, `paper` and `seed` (0). What is not given has the value of the paper's
+            setting, or its default.
 
     Returns:
         The rows of the run (some algorithms yield several), their curves, and their leaderboard.
@@ -92,13 +93,14 @@ def run(
         EnvironmentProblem: data are missing, or the result folder is not writable.
     """
     from algorithms import entry
+    from bench.planning.given import LABEL
     from bench.planning.single_run import name_of, plan_of_one
     from bench.sweep import command
     from leaderboards.board import leaderboard
     from search_spaces import setting_fields
 
     name = name_of(algorithm)
-    known = [*entry(name).defaults(), *setting_fields(), "setting", "paper", "seed"]
+    known = [*entry(name).defaults(), *setting_fields(), "setting", "paper", "seed", LABEL]
     for field in fields:
         if field not in known:
             raise unknown(f"setting field or hyper-parameter of {name}", field, known)

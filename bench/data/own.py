@@ -542,7 +542,8 @@ def find(name: str) -> DatasetInfo:
         prefix = name.partition("@")[0]
         raise UsageError(
             f"the data set {name} is known by its content alone: "
-            f"say where it is, as {prefix}:PATH, with --dataset"
+            f"say where it is, as {prefix}:PATH, with --dataset, or in a sweep's "
+            f"public={prefix}:PATH:N"
         )
     _, info = defined[name]
     return info

@@ -263,7 +263,8 @@ def _places(module: nn.Module) -> Iterator[tuple[Any, Any, str]]:
                     yield table, key, names[id(value)]
         if isinstance(part, nn.RNNBase):
             for place, value in enumerate(part._flat_weights):
-                yield _RecurrentWeights(part), place, parameters[id(value)]
+                if id(value) in parameters:  # `weight_norm` sets others before each pass
+                    yield _RecurrentWeights(part), place, parameters[id(value)]
 
 
 class _RecurrentWeights:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cache
 
 import torch
@@ -28,13 +28,13 @@ from bench.engine.dropout import replace_dropout
 from bench.engine.network import Network, initial_params, make_module
 from bench.engine.pytree import stack
 from bench.engine.rng import global_states, seeded
-from bench.errors import UsageError
+from bench.errors import UsageError, with_its_kind
 from bench.models.registry import KIND
 
 SAMPLES = 4  # of the passes; a layer may drop whole samples
 FEWER = 3  # samples of a second pass: at least two, because BatchNorm refuses one
 CLASSES = 2  # the head draws nothing, however many classes it has
-TOKENS = 100  # ids below it are in any vocabulary
+TOKENS = 4  # ids below it are in any vocabulary, also one of characters
 LARGEST_STACKED = 30_000_000  # numbers of a model that is tried in a stack
 
 
@@ -53,7 +53,7 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
         return ""
     module, x = _trial(model, input_shape)
     evaluated = copy.deepcopy(module).eval()
-    if layer := _drawing_in(evaluated, x):
+    if layer := _drawing_in(model, evaluated, x):
         raise KIND.error(
             model,
             f"{layer} draws random numbers in evaluation mode, too: let it draw only if "
@@ -61,7 +61,7 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
         )
     training = copy.deepcopy(module).train()
     replace_dropout(training)
-    layer = _drawing_in(training, x)
+    layer = _drawing_in(model, training, x)
     _check_function(model, input_shape, module, x)
     return layer
 
@@ -75,15 +75,39 @@ def mixes_samples(model: str, input_shape: tuple[int, ...]) -> bool:
     if not is_from_outside(model) or drawing_layer(model, input_shape):
         return False
     module, x = _trial(model, input_shape)
-    net = _network_of(module)
-    if net.batch_statistics:
+    if _network_of(module).batch_statistics:
         return True
-    of_all = _values(module)
-    of_some = _values(module)
-    with torch.no_grad():
-        features = net(of_all, x).features[:FEWER]
-        alone = net(of_some, x[:FEWER]).features
-    return not _close(features, alone) or _differing(of_all, of_some) is not None
+    return _depends_on_others(module, x, _values(module), training=True)
+
+
+def _depends_on_others(module: nn.Module, x: Tensor, values: Params, training: bool) -> bool:
+    """Return whether a sample's features, or tensors changed in training, depend on other samples.
+
+    What float32 tells apart may be rounding that a steep function has enlarged. Float64 then
+    decides, unless the module computes in float32 alone.
+    """
+    if not _depends_in(torch.float32, module, x, values, training):
+        return False
+    try:
+        return _depends_in(torch.float64, module, x, values, training)
+    except Exception:
+        return True
+
+
+@torch.no_grad()
+def _depends_in(
+    dtype: torch.dtype, module: nn.Module, x: Tensor, values: Params, training: bool
+) -> bool:
+    """Compare the first samples of a batch with a batch of them alone, as `_depends_on_others`."""
+    net = _network_of(module, dtype)
+    call = net if training else net.eval
+    x = _as(dtype, x)
+    of_all = {name: value.to(dtype, copy=True) for name, value in values.items()}
+    of_some = {name: value.to(dtype, copy=True) for name, value in values.items()}
+    features = _seeded_features(call, of_all, x)[:FEWER]
+    if not _close(features, _seeded_features(call, of_some, x[:FEWER])):
+        return True
+    return training and _differing(of_all, of_some) is not None
 
 
 @cache
@@ -103,7 +127,8 @@ def check_stacks(model: str, input_shape: tuple[int, ...]) -> None:
         return
     differing = _differing_in_stack(model, module, x, torch.float32)
     if differing:  # in a deep network perhaps by rounding, of which float64 has less
-        differing = _differing_in_stack(model, module, x, torch.float64)
+        with suppress(UsageError):  # a model may compute in float32 alone
+            differing = _differing_in_stack(model, module, x, torch.float64)
     if differing:
         raise _not_stacked(model, f"torch's vmap gives {differing} other values")
 
@@ -112,9 +137,8 @@ def _differing_in_stack(model: str, module: nn.Module, x: Tensor, dtype: torch.d
     """Return a tensor that has another gradient or value after a step in a stack, or None."""
     from bench.engine.stacked.layers import BatchedLayers
 
-    net = _network_of(module)
-    if x.is_floating_point():
-        x = x.to(dtype)
+    net = _network_of(module, dtype)
+    x = _as(dtype, x)
     inputs = torch.stack([x, x.flip(0)])
     alone = [_values(module, dtype), _values(module, dtype)]
     together: Params = stack(alone)
@@ -124,8 +148,11 @@ def _differing_in_stack(model: str, module: nn.Module, x: Tensor, dtype: torch.d
         return out.features.square().mean() + out.logits.square().mean()
 
     expected = []
-    for params, own_inputs in zip(alone, inputs, strict=True):
-        expected.append(_gradients(net, loss, params, own_inputs))
+    try:
+        for params, own_inputs in zip(alone, inputs, strict=True):
+            expected.append(_gradients(net, loss, params, own_inputs))
+    except Exception as error:
+        raise KIND.error(model, f"has no gradients: {with_its_kind(error)}") from error
     try:
         with BatchedLayers() if net.has_batched_layers else nullcontext():
             got = _gradients(net, vmap(loss, randomness="error"), together, inputs)
@@ -173,13 +200,18 @@ def _inputs(shape: tuple[int, ...], is_text: bool) -> Tensor:
     """Make inputs that are not zero, because a draw may be multiplied by them."""
     generator = torch.Generator().manual_seed(0)
     if is_text:
-        return torch.randint(1, TOKENS, (SAMPLES, *shape), generator=generator)
+        texts = torch.randint(1, TOKENS - 1, (SAMPLES, *shape), generator=generator)
+        texts[FEWER:, 0] = TOKENS - 1  # which no other sample has
+        return texts
     return torch.randn(SAMPLES, *shape, generator=generator, dtype=torch.float32)
 
 
 @torch.no_grad()
-def _drawing_in(module: nn.Module, x: Tensor) -> str:
-    """Run a module; return the innermost layer that moved a global generator, or an empty text."""
+def _drawing_in(model: str, module: nn.Module, x: Tensor) -> str:
+    """Run a module; return the innermost layer that moved a global generator, or an empty text.
+
+    Raises UsageError if the module fails.
+    """
     names = {part: name for name, part in module.named_modules()}
     drawing: list[str] = []
     before: dict[nn.Module, tuple[object, ...]] = {}
@@ -191,10 +223,17 @@ def _drawing_in(module: nn.Module, x: Tensor) -> str:
         if not drawing and global_states() != before[part]:
             drawing.append(f"{names[part] or 'the model'} ({type(part).__name__})")
 
-    handles = [part.register_forward_pre_hook(enter) for part in names]
-    handles += [part.register_forward_hook(leave) for part in names]
-    with seeded(torch.Generator().manual_seed(0)):
-        module(x)
+    handles = []
+    try:
+        for part in names:
+            handles.append(part.register_forward_pre_hook(enter))
+            handles.append(part.register_forward_hook(leave))
+        with seeded(torch.Generator().manual_seed(0)):
+            module(x)
+    except Exception as error:
+        mode = "training" if module.training else "evaluation"
+        reason = f"fails in {mode} on inputs {tuple(x.shape)}: {with_its_kind(error)}"
+        raise KIND.error(model, reason) from error
     for handle in handles:
         handle.remove()
     return drawing[0] if drawing else ""
@@ -236,8 +275,7 @@ def _check_function(model: str, input_shape: tuple[int, ...], module: nn.Module,
         differing = _differing(values, _tensors_of(holder))
         if differing:
             raise _no_function(model, f"its tensor {differing} after {mode}")
-    all_rows = _seeded_features(net.eval, first, x)
-    if not _close(all_rows[:FEWER], _seeded_features(net.eval, first, x[:FEWER])):
+    if _depends_on_others(module, x, first, training=False):
         raise KIND.error(
             model,
             "in evaluation, its output for a sample depends on the samples beside it, so that "
@@ -263,8 +301,13 @@ def _trial(model: str, input_shape: tuple[int, ...]) -> tuple[nn.Module, Tensor]
     return module, _inputs(input_shape, is_text=models.parse(model).entry.kind == "texts")
 
 
-def _network_of(module: nn.Module) -> Network:
-    return Network(module, (), CLASSES)
+def _network_of(module: nn.Module, dtype: torch.dtype = torch.float32) -> Network:
+    return Network(module, (), CLASSES, "fp64" if dtype == torch.float64 else "fp32")
+
+
+def _as(dtype: torch.dtype, x: Tensor) -> Tensor:
+    """Return inputs in a type, but token ids as they are."""
+    return x.to(dtype) if x.is_floating_point() else x
 
 
 def _values(module: nn.Module, dtype: torch.dtype = torch.float32) -> Params:

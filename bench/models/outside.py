@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
 
 from bench.models.registry import KIND, parse
 
@@ -76,6 +77,7 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
     if form.lora:
         body.add_factors(form.lora)  # type: ignore[operator]
     _check_types(name, body)
+    _check_recurrent(name, body)
     _check_batchnorm(name, body)
     features = _feature_dim(name, body, input_shape)
     _check_copies(name, body)
@@ -104,6 +106,17 @@ def _check_types(name: str, body: nn.Module) -> None:
                 name,
                 f"{tensor_name} is {value.dtype}: make it two real tensors, and combine them by "
                 "torch.complex in `forward`",
+            )
+
+
+def _check_recurrent(name: str, body: nn.Module) -> None:
+    """Raise UsageError for parametrized recurrent layers, which go on with their first weights."""
+    for layer_name, layer in body.named_modules():
+        if isinstance(layer, nn.RNNBase) and is_parametrized(layer):
+            raise KIND.error(
+                name,
+                f"{layer_name or 'the body'} is parametrized, which torch's recurrent layers do "
+                "not follow: give it torch.nn.utils.weight_norm, or cells",
             )
 
 
@@ -148,7 +161,8 @@ def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> in
     training = body.training
     used = _copy_for_a_pass(body)
     try:
-        out = used.eval()(x)
+        used.eval()  # a `train` of its own may return nothing
+        out = used(x)
     except Exception as error:
         raise KIND.error(
             name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}"
@@ -157,8 +171,11 @@ def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> in
         used.train(training)
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        hint = ""
+        if out is None:
+            hint = "; a forward hook must be a method of the body, because bodies are copied"
         raise KIND.error(
-            name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {shape}"
+            name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {shape}{hint}"
         )
     return out.shape[1]
 

@@ -5,7 +5,7 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from algorithms import ALGORITHMS, Entry, entry
@@ -40,22 +40,32 @@ def with_named_data(options: SweepOptions, notes: list[str]) -> SweepOptions:
         raise UsageError(
             f"label takes the name of one column, got {', '.join(labels)}{options.place_of(LABEL)}"
         )
-    tables = [path for path in paths if path.startswith(TABLE)]
-    names = {}
-    for path in dict.fromkeys(paths):
-        of_path = labels if path in tables or not tables else ()
-        info = data.info(data.named(path, *of_path))
+    names = names_of_paths(paths, *labels)
+    for path, name in names.items():
+        info = data.info(name)
         inputs = "x".join(map(str, info.input_shape))
         notes.append(
-            f"{info.name} is {path}: {info.train_size:,} training and "
+            f"{name} is {path}: {info.train_size:,} training and "
             f"{info.test_size:,} test samples, {info.kind} of {inputs}, {info.num_classes} classes"
         )
-        names[path] = info.name
     values = {name: texts for name, texts in options.values.items() if name != LABEL}
     if publics:
         values[PUBLIC] = tuple(_named_public(text, names) for text in publics)
     dataset = names.get(options.dataset, options.dataset)
     return replace(options, dataset=dataset, values=values)
+
+
+def names_of_paths(paths: Sequence[str], *label: str) -> dict[str, str]:
+    """Return by path the name by which runs know the data there.
+
+    `label`: the column of labels of every table among them. Raises UsageError as `data.named`.
+    """
+    tables = [path for path in paths if path.startswith(TABLE)]
+    names = {}
+    for path in dict.fromkeys(paths):
+        of_path = label if path in tables or not tables else ()
+        names[path] = data.named(path, *of_path)
+    return names
 
 
 def name_and_count(public: str) -> tuple[str, str]:

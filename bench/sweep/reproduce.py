@@ -16,7 +16,7 @@ from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
 from bench.machine import resolve_device
-from bench.planning.given import find_algorithm
+from bench.planning.given import find_algorithm, names_of_paths
 from bench.planning.run_spec import RunSpec, setting_of, trained_by
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.words import (
@@ -57,9 +57,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
     parser.add_argument(
         "--dataset",
-        default="",
+        nargs="+",
+        default=[],
         metavar="NAME",
-        help="folder:PATH or csv:PATH, where the data lie that the row names by their content",
+        help="folder:PATH or csv:PATH, where the data and the public samples lie that the row "
+        "names by their content",
     )
     parser.add_argument("--label", default="", metavar="COLUMN", help=LABEL)
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
@@ -68,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)"
     )
     arguments = parser.parse_args(argv)
-    typed = (*split_list(arguments.imports), arguments.dataset)
+    typed = (*split_list(arguments.imports), *arguments.dataset)
     with names_of_rows(typed):
         return exit_status(lambda: _reproduce(arguments))
 
@@ -88,10 +90,12 @@ def _reproduce(arguments: argparse.Namespace) -> int:
             f"the run {row['run_key'][:16]} is {row['status']}, and only a finished row can be "
             "compared: give its command again to finish it, or name a finished run"
         )
-    if arguments.dataset:
-        _check_data(row, arguments.dataset, arguments.label)
     run_spec = run_spec_of_row(row)
-    data.info(run_spec.setting.dataset)  # raises if nobody says where data known by content lie
+    names = [run_spec.setting.dataset]
+    if run_spec.setting.public_set is not None:
+        public, _ = run_spec.setting.public_set
+        names.append(public)
+    _check_data(row["run_key"][:16], names, arguments.dataset, arguments.label)
     if run_spec.setting.start_from:
         artifacts.copy([out], into, run_spec.setting.start_from)
     execution = Execution(
@@ -133,14 +137,19 @@ def _train(run_spec: RunSpec, execution: Execution) -> dict[str, Any]:
     return report
 
 
-def _check_data(row: Mapping[str, Any], dataset: str, label: str) -> None:
-    """Read the data that the user names; raises UsageError unless they are those of the row."""
-    name = data.named(dataset, label)
-    if name != row["dataset"]:
-        raise UsageError(
-            f"--dataset {dataset} is {name}, and the run {row['run_key'][:16]} has "
-            f"{row['dataset']}: name its data"
-        )
+def _check_data(run: str, names: Sequence[str], paths: Sequence[str], label: str) -> None:
+    """Read the data that the user says where to find.
+
+    Raises UsageError unless they are of a run's data `names`, and all of these are then known.
+    """
+    for path, name in names_of_paths(paths, label).items():
+        if name not in names:
+            raise UsageError(
+                f"--dataset {path} is {name}, and the run {run} has {' and '.join(names)}: "
+                "name its data"
+            )
+    for name in names:
+        data.info(name)  # raises if nobody says where data known by content lie
 
 
 def run_spec_of_row(row: Mapping[str, Any]) -> RunSpec:

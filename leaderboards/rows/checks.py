@@ -72,7 +72,10 @@ def _raise_if_any(message: str, problems: Iterable[str]) -> None:
 
 
 def _form_problems(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the columns of a row that are missing, unknown, or of another type."""
+    """Yield the columns of a row that are missing, unknown, or of another type.
+
+    A failed row has a reason. Stored rows are read without one.
+    """
     missing = [
         column.name
         for column in COLUMNS
@@ -88,6 +91,8 @@ def _form_problems(row: Mapping[str, Any]) -> Iterator[str]:
         if value is not None and not _TYPES[column.type](value):
             kind = type(value).__name__
             yield f"{column.name} must be of type {column.type}, got {value!r} ({kind})"
+    if row.get("status") == "failed" and not row.get("error"):
+        yield "error is empty in a failed row: say why it failed"
 
 
 def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
@@ -218,7 +223,7 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
         return value == printable(value)
     if isinstance(value, int):  # so is a boolean
-        return -(2**63) <= value < 2**63
+        return _has_64_bits(value)
     return isinstance(value, float | None)
 
 
@@ -239,7 +244,11 @@ def _point_problems(curve: Iterable[Point]) -> Iterator[str]:
 
 
 def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and _has_64_bits(value)
+
+
+def _has_64_bits(value: int) -> bool:
+    return -(2**63) <= value < 2**63
 
 
 def _is_float(value: Any) -> bool:

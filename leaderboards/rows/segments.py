@@ -247,8 +247,9 @@ def curve_path(path: Path) -> Path:
 
     Raises StoreError if the folder of curves is a link.
     """
-    if path.parent.name != "runs":  # a file that is in no result folder
-        return path.with_name(f"{path.stem}_curves.parquet")
+    beside = path.with_name(f"{path.stem}_curves.parquet")
+    if path.parent.name != "runs" or beside.exists():  # a file that is in no result folder
+        return beside
     return part_of(path.parent.parent, "curves") / path.name
 
 

@@ -30,6 +30,14 @@ def test_run_trains_one_configuration_once(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(first.runs, again.runs)
 
 
+def test_run_takes_a_table(tmp_path: Path) -> None:
+    lines = [f"{number % 3},{number},{number % 3}" for number in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,y,kind", *lines]))
+    of_table = {"dataset": f"csv:{tmp_path / 't.csv'}", "label": "kind", "num_clients": 2}
+    frames = api.run("fedavg", out=tmp_path / "out", **{**SMALL, **of_table})
+    assert frames.runs["dataset"].str.startswith("csv@").all()
+
+
 def test_run_gives_all_rows_of_its_run(tmp_path: Path) -> None:
     frames = api.run("fedavg_t1", out=tmp_path, **SMALL)
     assert {*frames.runs["algorithm"]} == {"fedavg", "fedavg_t1"}

@@ -49,6 +49,14 @@ def test_kept_runs_name_no_local_folder(tmp_path):
     assert len(found.curves({rows["run_key"][0]})) == len(CURVE)
 
 
+def test_a_file_of_rows_may_be_in_any_folder(tmp_path):
+    fill(tmp_path / "a")
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    keep([tmp_path / "a"], folder / "kept.parquet", folder / "kept_curves.parquet")
+    assert len(Store(folder / "kept.parquet").curves()) == len(CURVE)
+
+
 def test_a_repeated_run_replaces_the_old(tmp_path, capsys):
     runs, curves = tmp_path / "kept.parquet", tmp_path / "kept_curves.parquet"
     fill(tmp_path / "a", final_accuracy=0.5)

@@ -232,6 +232,19 @@ def test_a_sweep_and_what_follows_it(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert sweep.main([*again, "--dataset", "folder:moved"]) == 0
 
 
+def test_a_run_with_public_samples_of_a_folder_is_reproduced(tmp_path: Path) -> None:
+    images(tmp_path / "mine", count=30)
+    images(tmp_path / "public")
+    options = ("--algo", "fedmd", *SHORT[2:], "--dataset", "folder:mine")
+    public = ("--set", "public=folder:public:5", "public_samples=3")
+    assert run(tmp_path / "out", *options, *public) == 0
+    (row,) = Store(tmp_path / "out").runs().to_dict("records")
+    own.defined.clear()
+    again = ["reproduce", row["run_key"], "--out", "out", "--dataset", "folder:mine"]
+    assert sweep.main(again) == 2, "the row does not say where the public samples are"
+    assert sweep.main([*again, "folder:public"]) == 0
+
+
 def test_a_table_is_swept_and_confirmed(tmp_path: Path) -> None:
     table(tmp_path / "t, 1.csv")
     words = ("--dataset", f"csv:{tmp_path / 't, 1.csv'}", "--set", "label=kind")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from algorithms.base import Algorithm, Plugin, hyper
 from algorithms.losses import cross_entropy
+from algorithms.plugins import methods
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Captured, traced
@@ -145,6 +147,15 @@ def test_a_plugin_reports_beside_its_base() -> None:
     assert {*OWN, "more"} <= {name for _, name, _ in around.progress.curves[""]}
 
 
+def test_a_plugin_says_what_its_hooks_take() -> None:
+    for name in methods(Algorithm):
+        hook = getattr(Around, name)
+        expected = getattr(Algorithm, name)
+        if name != "server_step":
+            assert inspect.signature(hook) == inspect.signature(expected)
+            assert hook.__doc__ == expected.__doc__
+
+
 def reporting(metrics: Any = None, of_server: Any = None, terms: Any = None) -> Algorithm:
     """FedAvg that reports these."""
 
@@ -209,7 +220,7 @@ class Undefined(Algorithm):
     """Reports a metric that has no value."""
 
     def upload(self, net, local, data, message, memory, plan):  # type: ignore[no-untyped-def]
-        ratio = data.weight.sum() * math.nan
+        ratio = data.y.sum() * math.nan
         return {"params": local["params"], "metrics": {"ratio": ratio}}, memory
 
 

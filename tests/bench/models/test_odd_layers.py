@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, weight_norm
+from torch.utils.checkpoint import checkpoint
 
 from bench.models import ModelInfo
 
@@ -43,6 +44,14 @@ class Body(nn.Module):
 class Gru(Body):
     def make(self):
         self.gru = nn.GRU(4, 8, batch_first=True, bidirectional=True)
+
+    def after(self, h):
+        return self.gru(h.view(-1, 4, 4))[0][:, -1]
+
+
+class NormedGru(Body):
+    def make(self):
+        self.gru = weight_norm(nn.GRU(4, 8, batch_first=True), "weight_hh_l0")
 
     def after(self, h):
         return self.gru(h.view(-1, 4, 4))[0][:, -1]
@@ -202,6 +211,78 @@ class Untracked(Body):
         return self.norm(h)
 
 
+class Synced(Body):
+    def make(self):
+        self.norm = nn.SyncBatchNorm(16)
+
+    def after(self, h):
+        return self.norm(h)
+
+
+class Reentrant(Body):
+    def make(self):
+        self.part = nn.Linear(16, 16)
+
+    def after(self, h):
+        return checkpoint(self.part, h, use_reentrant=True)
+
+
+class Steep(Body):
+    def make(self):
+        self.part = nn.Linear(16, 16)
+
+    def after(self, h):
+        return torch.sin(1e6 * self.part(torch.sin(1e3 * h)))
+
+
+class Resting(Body):
+    def make(self):
+        self.norm = nn.BatchNorm1d(16).requires_grad_(False)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.norm.eval()
+
+    def after(self, h):
+        return self.norm(h)
+
+
+class ParametrizedGru(Body):
+    def make(self):
+        self.gru = parametrizations.weight_norm(nn.GRU(4, 8), "weight_hh_l0")
+
+    def after(self, h):
+        return self.gru(h.view(4, -1, 4))[0][-1]
+
+
+class Remembered(Body):
+    def make(self):
+        self.features = None
+        self.dense.register_forward_hook(lambda *parts: setattr(self, "features", parts[2]))
+
+    def after(self, h):
+        return self.features
+
+
+class Letters(nn.Module):
+    def __init__(self, tokens, batchnorm):
+        super().__init__()
+        self.letters = nn.Embedding(5, 8)
+
+    def forward(self, x):
+        return self.letters(x).mean(1)
+
+
+class Renormed(Letters):
+    def __init__(self, tokens, batchnorm):
+        super().__init__(tokens, batchnorm)
+        self.letters = nn.Embedding(5, 8, max_norm=0.1)
+
+
+MODEL_Letters = ModelInfo("odd:Letters", "", tokens=16)
+MODEL_Renormed = ModelInfo("odd:Renormed", "", tokens=16)
+
+
 def factory(kind):
     return lambda channels, batchnorm: kind()
 
@@ -209,7 +290,7 @@ def factory(kind):
 for kind in Body.__subclasses__():
     name = kind.__name__
     globals()[f"make_{name}"] = factory(kind)
-    has_batchnorm = name in ("Cumulative", "Untracked")
+    has_batchnorm = name in ("Cumulative", "Untracked", "Synced")
     globals()[f"MODEL_{name}"] = ModelInfo(f"odd:make_{name}", "", always_batchnorm=has_batchnorm)
 """
 REFUSED = {
@@ -224,6 +305,9 @@ REFUSED = {
     "Complex": "complex64",
     "Cumulative": "momentum=None",
     "Untracked": "track_running_stats=False",
+    "Synced": "fails in training",
+    "ParametrizedGru": "gru is parametrized",
+    "Remembered": "a method of the body",
 }
 
 
@@ -233,7 +317,7 @@ def odd(world: Path) -> Path:
     return world
 
 
-@pytest.mark.parametrize("kind", ["Gru", "Normed", "Padded", "Centred", "Instances"])
+@pytest.mark.parametrize("kind", ["Gru", "NormedGru", "Normed", "Padded", "Centred", "Instances"])
 def test_one_client_trains_as_plain_pytorch(kind: str, odd: Path) -> None:
     model = f"odd:MODEL_{kind}"
     run = simulate("fedavg", sizes=(21,), model=model, participation=1.0)
@@ -272,6 +356,29 @@ def test_what_vmap_cannot_map_is_refused_in_stacks(kind: str, odd: Path) -> None
     model = f"odd:MODEL_{kind}"
     with pytest.raises(UsageError, match="--backend loop"):
         simulate("fedavg", "stacked", model=model)
+
+
+def test_a_body_without_gradients_is_refused_in_stacks(odd: Path) -> None:
+    with pytest.raises(UsageError, match=r"has no gradients.*use_reentrant"):
+        simulate("fedavg", "stacked", model="odd:MODEL_Reentrant")
+
+
+@pytest.mark.parametrize("kind", ["Steep", "Resting"])
+def test_sound_models_are_no_odd_ones(kind: str, odd: Path) -> None:
+    """Neither rounding that a steep function enlarges, nor a `train` that returns nothing."""
+    model = f"odd:MODEL_{kind}"
+    trained("fedavg", model=model)
+    assert not own_draws.mixes_samples(model, SHAPE)
+
+
+def test_a_vocabulary_may_be_of_few_letters(odd: Path) -> None:
+    assert own_draws.drawing_layer("odd:MODEL_Letters", (16,)) == ""
+    own_draws.check_stacks("odd:MODEL_Letters", (16,))
+
+
+def test_what_other_samples_change_in_the_weights_is_seen(odd: Path) -> None:
+    assert not own_draws.mixes_samples("odd:MODEL_Letters", (16,))
+    assert own_draws.mixes_samples("odd:MODEL_Renormed", (16,))
 
 
 def test_other_gradients_of_vmap_are_refused(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,3 +421,16 @@ def test_float64_tells_rounding_from_other_values(
     monkeypatch.setattr(own_draws, "_differing_in_stack", rounded)
     own_draws.check_stacks("odd:MODEL_Normed", SHAPE)
     assert asked == [torch.float32, torch.float64]
+
+
+def test_a_model_of_float32_alone_keeps_its_verdict(
+    odd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rounded(model: str, module: nn.Module, x: Tensor, dtype: torch.dtype) -> str:
+        if dtype == torch.float64:
+            raise UsageError("it has float32 alone")
+        return "body.weight"
+
+    monkeypatch.setattr(own_draws, "_differing_in_stack", rounded)
+    with pytest.raises(UsageError, match=r"body\.weight other values"):
+        own_draws.check_stacks("odd:MODEL_Normed", SHAPE)

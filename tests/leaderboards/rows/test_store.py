@@ -111,6 +111,8 @@ def test_complete_rows_pass():
         ({"best_round": 1.5}, r"best_round must be of type int64, got 1.5 \(float\)"),
         ({"seconds": -1.0}, "seconds must be >= 0"),
         ({"status": "done"}, "status must be one of finished, failed, stopped, got 'done'"),
+        ({"status": "failed"}, "error is empty in a failed row"),
+        ({"seed": 2**63}, "seed must be of type int64"),
         ({"run_key": "abc"}, "run_key must be 64"),
         ({"accuracy": 0.5}, "unknown columns accuracy"),
         ({"hp_json": '{"gamma": 0.2}'}, "hp_json must be canonical JSON"),
