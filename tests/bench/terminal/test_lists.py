@@ -9,7 +9,7 @@ import pytest
 from bench.compare.filters import filters
 from bench.errors import UsageError
 from bench.terminal.console import Parser
-from bench.terminal.words import folders_of, split_list
+from bench.terminal.words import folded, folders_of, split_list
 
 
 def test_lists_take_spaces_and_commas() -> None:
@@ -58,3 +58,13 @@ def test_filters_take_blanks_after_commas() -> None:
         "nesterov": [True, False],
         "decay_exempt": ["none"],
     }
+
+
+def test_hyperparameters_are_folded_between_values() -> None:
+    short = "beta=0.3 gamma=0.7"
+    assert folded(short) == [short]
+    assert folded(f"{short} temperature=2") == [short, "temperature=2"]
+    by_column = "distillation_weight=0.1|0.3|0.5|0.7"
+    assert folded(by_column) == ["distillation_weight=0.1|0.3|", "0.5|0.7"]
+    uncut = "a_hyperparameter_with_a_long_name=0.25"
+    assert folded(f"beta=1 {uncut} mu=2") == ["beta=1", uncut, "mu=2"]
