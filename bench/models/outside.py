@@ -80,7 +80,6 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
     _check_recurrent(name, body)
     _check_batchnorm(name, body)
     features = _feature_dim(name, body, input_shape)
-    _check_copies(name, body)
     if entry.features and entry.features != features:
         raise KIND.error(
             name, f"features is {entry.features}, the body returns {features}; 0 counts them"
@@ -169,6 +168,8 @@ def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> in
         ) from error
     finally:
         used.train(training)
+    if used is body:  # a pass may have left what cannot be copied
+        _check_copies(name, body)
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         hint = ""
