@@ -40,6 +40,11 @@ def buffered(history: FedAvgRecord, buffer: int, buffer_start: str) -> list[Para
     return models[-buffer:]
 
 
+def buffer_mean(history: FedAvgRecord, buffer: int, buffer_start: str) -> Params:
+    """Return wbar_t, the mean of the buffer's models."""
+    return plain(dict(enumerate(buffered(history, buffer, buffer_start))))
+
+
 def fedgkd_loss(
     w: Params,
     samples: Batch,
@@ -48,8 +53,8 @@ def fedgkd_loss(
     buffer: int,
     buffer_start: str = "empty",
 ) -> Tensor:
-    """Return Eq. 4: CE + gamma/2 KL( p(wbar_t) || p(w) ), wbar_t the mean of the buffer."""
-    wbar = plain(dict(enumerate(buffered(history, buffer, buffer_start))))
+    """Return Eq. 4: CE + gamma/2 KL( p(wbar_t) || p(w) )."""
+    wbar = buffer_mean(history, buffer, buffer_start)
     return ce(w, samples) + gamma / 2 * kl(teacher(wbar, samples), student(w, samples))
 
 
@@ -62,7 +67,7 @@ def fedgkd_mse_loss(
     buffer_start: str = "empty",
 ) -> Tensor:
     """Return Eq. 4 with squares in place of KL: CE + gamma/2 (1/C) sum_c (z_c - z^T_c)^2."""
-    wbar = plain(dict(enumerate(buffered(history, buffer, buffer_start))))
+    wbar = buffer_mean(history, buffer, buffer_start)
     difference = student(w, samples) - teacher(wbar, samples)
     return ce(w, samples) + gamma / 2 * (difference**2).sum(1) / CLASSES
 

@@ -72,6 +72,7 @@ def stepped(
     """Return the model after one step on an objective; inputs x move BatchNorm's statistics."""
     names = net.trainable
     grad = loss_and_grad_of(objective, params, names).grad
-    after = optimizer.step([params[name] for name in names], [grad[name] for name in names])
+    before = [params[name] for name in names]
+    after = optimizer.step(before, list(grad.values()))
     moved = moved_statistics(params, x) if net.batchnorm else {}
     return {**params, **moved, **dict(zip(names, after, strict=True))}
