@@ -100,10 +100,10 @@ def run(
     from search_spaces import setting_fields
 
     name = name_of(algorithm)
-    known = [*entry(name).defaults(), *setting_fields(), "setting", "paper", "seed", LABEL]
+    allowed = [*entry(name).defaults(), *setting_fields(), "setting", "paper", "seed", LABEL]
     for field in fields:
-        if field not in known:
-            raise unknown(f"setting field or hyper-parameter of {name}", field, known)
+        if field not in allowed:
+            raise unknown(f"setting field or hyper-parameter of {name}", field, allowed)
     given = {
         "out": out,
         "data_dir": data_dir,

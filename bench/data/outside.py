@@ -69,9 +69,9 @@ def loader(name: str) -> Loader:
 def version(name: str) -> str:
     """Return the part of a run key that identifies the data of a data set from outside.
 
-    If a function returns the arrays, they and the entry are
-    hashed: an edit that leaves the data alone changes nothing, a changed file does. Of a `Loader`
-    the code is hashed, because its files may arrive only after planning.
+    If a function returns the arrays, they and the entry are hashed: an edit that leaves the data
+    alone changes nothing, a changed file does. Of a `Loader` the code is hashed, because its files
+    may arrive only after planning.
     """
     info = find(name)
     data = loader(name)

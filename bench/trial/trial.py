@@ -160,9 +160,9 @@ class Trial:
 
     def _mean(self, name: str) -> float:
         """Compute the mean of a number over the runs that have one; NaN if none has."""
-        numbers = [run.number(name) for run in self.runs]
-        known = [number for number in numbers if not math.isnan(number)]
-        return math.fsum(known) / len(known) if known else math.nan
+        values = [run.number(name) for run in self.runs]
+        finite = [value for value in values if not math.isnan(value)]
+        return math.fsum(finite) / len(finite) if finite else math.nan
 
     def _objective(self) -> float:
         """Compute the mean over the runs of the number that selects configurations.

@@ -72,9 +72,9 @@ def _raise_if_any(message: str, problems: Iterable[str]) -> None:
 
 
 def _form_problems(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the columns of a row that are missing, unknown, or of another type.
+    """Yield the columns that are missing, unknown or of another type; and a failure without reason.
 
-    A failed row has a reason. Stored rows are read without one.
+    Readers do not ask for the reason of a failure.
     """
     missing = [
         column.name

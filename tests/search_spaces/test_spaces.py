@@ -38,9 +38,11 @@ def configurations(space: Space) -> list[dict]:
     found = entry(space.algorithm)
     values = {name: Grid(value) for name, value in space.fixed.items()} | dict(space.grid)
     resolved = [found.resolve(values) for values in combinations(values)]
-    return [
-        values for values in resolved if all(holds(relation, values) for relation in found.where)
-    ]
+    valid = []
+    for configuration in resolved:
+        if all(holds(relation, configuration) for relation in found.where):
+            valid.append(configuration)
+    return valid
 
 
 @pytest.mark.parametrize("key", [key for key in SETTINGS if key[0] != "fedkd"], ids="-".join)
