@@ -100,8 +100,10 @@ what selecting a round on validation promised beyond the test set |
 | `selected` | whether validation selects it among the algorithm's configurations \
 ([rule](results.md#which-configuration-is-selected)) |
 | `diverged_count` | number of finished runs that diverged |
-| `diverged`, `shortened`, `uncertified`, `versions_mixed` | of any finished run; under several \
-package versions |
+| `diverged`, `shortened`, `uncertified` | of any finished run |
+| `platforms` | what the finished runs ran on, 8 digits for each device, versions of packages and \
+arithmetic of the processor |
+| `versions_mixed` | whether these are several |
 | `data_mixed` | a finished run has another copy of the data, or another partition, than most of \
 the cell |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,9 +11,14 @@ import pandas as pd
 from leaderboards.data_copies import on_other_data
 from leaderboards.numbers import ANY, FRACTION, NUMBERS, Number
 from leaderboards.problems import CONFIGURATION, PERSONAL, REFERENCES, cell_of
-from leaderboards.replicates import by_partition
+from leaderboards.replicates import by_partition, keyed_by_partition
 from leaderboards.rows.frames import by_text
-from leaderboards.rows.schema import HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
+from leaderboards.rows.schema import (
+    HP_PREFIX,
+    SETTING_COLUMNS,
+    digest,
+    hyperparameter_columns,
+)
 from leaderboards.selection import CLIENTS, DEFAULT_RULE, selectable, selecting_number
 from leaderboards.stats.best import from_best
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, t_limits
@@ -22,6 +27,8 @@ CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one i
 # Metrics in which it is tested whether a row can be the best of its cell.
 TESTED = ("best_accuracy", "final_accuracy", "selected_accuracy")
 HASHED_VERSIONS = 10_000  # from here on a version is a hash of code, not a number given by hand
+# Runs that agree in these are on one platform: there a command gives the same numbers again.
+PLATFORM = ("versions", "package_version", "device")
 # Columns that `confirmed.confirmed` adds to runs.
 CHOICE = ("configurations", "configurations_diverged", "chosen_on")
 
@@ -72,7 +79,9 @@ def leaderboard(
         - `diverged`, `shortened`, `uncertified`: true of any finished run; `diverged_count`: number
           of finished runs that diverged;
         - `personal`: whether a run's accuracies are of each client's own model;
-        - `versions_mixed`: finished runs have different package versions;
+        - `platforms`: the platforms of the finished runs, 8 hexadecimal digits each, separated by
+          commas: what they ran on (device, versions of packages, arithmetic of the processor);
+        - `versions_mixed`: these are several;
         - `data_mixed`: a finished run has other data than most of the cell (`on_other_data`).
 
         For each metric of `NUMBERS` there are statistics over finished runs:
@@ -90,9 +99,10 @@ def leaderboard(
           other statistics are empty unless all runs do.
     """
     metrics = {**NUMBERS, **{metric.name: metric for metric in extra}}
-    runs = by_partition(_one_run_per_seed(current(runs, tuned)), metrics)
+    runs = _one_run_per_seed(current(runs, tuned))
+    flags = _flags(keyed_by_partition(runs), tuned)
+    runs = by_partition(runs, metrics)
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
-    flags = _flags(runs, _cells(runs["setting_json"], tuned))
     board = _identity(runs, tuned).join([_counts(runs), flags, *statistics])
     board = board.copy().reset_index()  # copied, because pandas warns of frames made of many parts
     if "configurations" not in board:
@@ -221,29 +231,31 @@ def _counts(runs: pd.DataFrame) -> pd.DataFrame:
     frame = runs[CONFIGURATION].copy()
     for name, status in status_of.items():
         frame[name] = (runs["status"] == status).astype("int64")
-    counts = frame.groupby(CONFIGURATION)[list(status_of)].sum()
+    diverged = (runs["status"] == "finished") & runs["diverged"].astype(bool)
+    frame["diverged_count"] = diverged.astype("int64")
+    counts = frame.groupby(CONFIGURATION).sum()
     rules = runs.groupby(CONFIGURATION)["selected_on"].agg(["nunique", "first"])
     return counts.assign(selected_on=rules["first"].where(rules["nunique"] == 1, "mixed"))
 
 
-def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
+def _flags(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
+    """Flag each configuration by all of its runs, those that `by_partition` averages included."""
     finished = (runs["status"] == "finished").astype(bool)
-    versions = zip(runs["versions"], runs["package_version"], strict=True)
-    packages = pd.Series(_version_ids(versions), index=runs.index)
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     flags["uncertified"] = runs["certified"].eq(False) & finished
     # Rows of earlier versions do not say whose models they are.
     personal_by_name = runs["algorithm"].isin(PERSONAL)
     personal = runs["personal"].astype("boolean").fillna(personal_by_name)
     flags["personal"] = personal.astype(bool)
+    cells = _cells(runs["setting_json"], tuned)
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
-    frame = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished))
-    groups = frame.groupby(CONFIGURATION)
+    platforms = _platforms(runs).where(finished)
+    groups = runs[CONFIGURATION].assign(**flags, platforms=platforms).groupby(CONFIGURATION)
     any_run = groups[list(flags)].any()
     return any_run.assign(
-        versions_mixed=groups["packages"].nunique() > 1,
-        diverged_count=groups["diverged"].sum(),
+        platforms=groups["platforms"].agg(lambda names: ", ".join(sorted(names.dropna().unique()))),
+        versions_mixed=groups["platforms"].nunique() > 1,
     )
 
 
@@ -275,14 +287,16 @@ def _may_lack(metrics: Mapping[str, Number]) -> list[str]:
     return [name for name, metric in metrics.items() if metric.optional]
 
 
-def _version_ids(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]:
-    """Number the distinct pairs of all packages' versions and this package's."""
-    numbers: dict[tuple[Any, ...], int] = {}
-    ids = []
-    for versions, ours in packages:
-        pair = (*sorted(versions.items()), ours)
-        ids.append(numbers.setdefault(pair, len(numbers)))
-    return ids
+def _platforms(runs: pd.DataFrame) -> pd.Series:
+    """Name what each run ran on: 8 hexadecimal digits of its `PLATFORM`."""
+    names: dict[tuple[Any, ...], str] = {}
+    in_order = []
+    for versions, *others in zip(*(runs[name] for name in PLATFORM), strict=True):
+        platform = (*sorted(versions.items()), *others)
+        if platform not in names:
+            names[platform] = digest({"platform": platform})[:8]
+        in_order.append(names[platform])
+    return pd.Series(in_order, index=runs.index, dtype=object)
 
 
 def _validation_gap(board: pd.DataFrame) -> pd.Series:
@@ -372,7 +386,7 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[st
     columns += ["selected_on", "n", "failed", "stopped"]
     columns += [*_choice_columns(board), "selected", "validation_gap"]
     columns += ["diverged", "diverged_count", "shortened"]
-    columns += ["uncertified", "versions_mixed", "data_mixed", "personal"]
+    columns += ["uncertified", "platforms", "versions_mixed", "data_mixed", "personal"]
     for name in metrics:
         columns += [f"{name}_{part}" for part in ("mean", "std", "low", "high", "rank")]
     columns += [f"{name}_excluded" for name in TESTED]

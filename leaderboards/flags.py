@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,9 @@ FLAGS: dict[str, Flag] = {
     "uncertified": Flag(
         "not certified", "an algorithm from outside that the self-test has not passed", "¶"
     ),
-    "mixed": Flag("mixed versions", "seeds run under different package versions", "‡"),
+    "mixed": Flag(
+        "mixed platforms", "runs on unlike platforms (device, versions of packages, processor)", "‡"
+    ),
     "data": Flag(
         "other data",
         "trained on another copy of the data, or another partition, than others of its column",
@@ -90,6 +92,14 @@ def flags_of(record: Mapping[str, Any]) -> list[str]:
         "selected": record["selected"],
     }
     return [key for key, value in holds.items() if value]
+
+
+def on_several_platforms(records: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether rows of a leaderboard are of runs on unlike platforms."""
+    platforms: set[str] = set()
+    for record in records:
+        platforms |= set(filter(None, record["platforms"].split(", ")))
+    return len(platforms) > 1
 
 
 def flags_to_show(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

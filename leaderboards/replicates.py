@@ -48,11 +48,11 @@ def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
         if one of its replicates did. All other columns are those of its first finished replicate,
         or of its first replicate if none finished.
     """
-    if not runs["setting_json"].str.contains(f'"{FIELD}"', regex=False).any():
+    if not _has_replicates(runs):
         return runs
     key = [*CONFIGURATION, "seed"]
     present = [name for name in numbers if name in runs]
-    rows = _keyed_by_partition(runs)
+    rows = keyed_by_partition(runs)
     first = rows.drop_duplicates(key).set_index(key)
     finished = rows[rows["status"] == "finished"].groupby(key)
     means = finished[present].agg("mean").astype("float64")
@@ -67,11 +67,17 @@ def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
     return rows.sort_values(key, kind="stable", ignore_index=True)
 
 
-def _keyed_by_partition(runs: pd.DataFrame) -> pd.DataFrame:
+def _has_replicates(runs: pd.DataFrame) -> bool:
+    return bool(runs["setting_json"].str.contains(f'"{FIELD}"', regex=False).any())
+
+
+def keyed_by_partition(runs: pd.DataFrame) -> pd.DataFrame:
     """Replace a run's seed and setting by the seed of its partition and a setting without that.
 
-    Finished runs come first, then runs of lower seeds.
+    Finished runs come first, then runs of lower seeds, unless there are no replicates.
     """
+    if not _has_replicates(runs):
+        return runs
     texts = runs["setting_json"]
     settings = by_text(texts, lambda text: without_partition_seed(text)[0])
     rows = runs.assign(unfinished=runs["status"] != "finished")

@@ -24,6 +24,7 @@ from leaderboards.tables.over_cells import (
     Gain,
     diverged_text,
     gains,
+    platforms_noted,
     ratio_text,
 )
 
@@ -60,6 +61,7 @@ def _differences(metric: Number, comparison: Problem, drawn: Sequence[Gain]) -> 
         f"{cells}, paired by partition; {intervals}",
         f"Traffic and time of a run in multiples of {BASELINE}'s; runs that diverged, of all",
     ]
+    notes += [note.capitalize() for note in platforms_noted(drawn)]
     panels = forest(rows, axis, columns)
     return picture(title(comparison), notes, [panels], beside=_BESIDE)
 

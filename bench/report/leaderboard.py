@@ -20,6 +20,7 @@ from leaderboards.tables.over_cells import (
     difference_text,
     diverged_text,
     gains,
+    platforms_noted,
     ratio_text,
 )
 
@@ -134,7 +135,8 @@ def difference_sections(
             if drawn:
                 bounded = any(gain.pooled.interval for gain in drawn)
                 lines = _forest(drawn, metric)
-                plots.append({"metric": metric, "lines": lines, "bounded": bounded})
+                notes = platforms_noted(drawn)
+                plots.append({"metric": metric, "lines": lines, "bounded": bounded, "notes": notes})
         if plots:
             sections.append({"group": group, "plots": plots})
     return sections

@@ -24,7 +24,8 @@ _SETTING_FIELDS = ("dataset", "model", "partition", "num_clients", "rounds", "lo
 _RECORD_FIELDS = (
     *("n", "selected", "selected_on", "configurations", "configurations_diverged"),
     *("chosen_on", "validation_gap"),
-    *("failed", "stopped", "shortened", "uncertified", "versions_mixed", "data_mixed", "cell"),
+    *("failed", "stopped", "shortened", "uncertified", "cell"),
+    *("platforms", "versions_mixed", "data_mixed"),
 )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from leaderboards.flags import FLAGS, on_several_platforms
 from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import REFERENCES, SPLIT_FIELDS, Record, values_of
 from leaderboards.rows.schema import canonical_json
@@ -42,7 +43,7 @@ _POOLED = (
     "2^(1 - seeds)",
     "ahead in: partitions in which the algorithm is better",
     "traffic, time: of a run, in multiples of the reference's in the same cell, median over cells",
-    "time is of the shortest run of a cell, on the machines that ran them",
+    "time is of the shortest run of a cell, and of cells whose runs share a platform",
 )
 _DIVERGED = "diverged: runs that did, of all; they count with the accuracy of their last model"
 _RANKS = (
@@ -73,7 +74,9 @@ class Gain:
         traffic: bytes sent and received in a run over the reference's, median over cells; None if
             that is unknown, or the reference sends nothing.
         time: seconds of the shortest run over the seconds of the reference's shortest run, median
-            over cells; None if the tables' `seeds` have no seconds.
+            over cells whose runs share a platform; None if there is none, or the tables' `seeds`
+            have no seconds.
+        several_platforms: whether a cell has runs on unlike platforms.
     """
 
     pooled: PooledDifference
@@ -81,6 +84,7 @@ class Gain:
     runs: int
     traffic: float | None
     time: float | None
+    several_platforms: bool
 
 
 def baseline(tables: Sequence[ResultTable], reference: str) -> str | None:
@@ -118,8 +122,10 @@ def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Ga
         runs = sum(int(record["n"]) for record in records)
         pairs = [(rivals[method], rivals[label]) for rivals in with_method if label in rivals]
         traffic = _ratio(pairs, _traffic)
-        time = _ratio(pairs, _shortest)
-        results.append(Gain(difference, diverged, runs, traffic, time))
+        on_one_platform = [pair for pair in pairs if not _mixes_platforms(pair)]
+        time = _ratio(on_one_platform, _shortest)
+        mixed = len(on_one_platform) < len(pairs)
+        results.append(Gain(difference, diverged, runs, traffic, time, mixed))
     sign = -1 if metric.higher_is_better else 1
     return tuple(sorted(results, key=lambda gain: sign * gain.pooled.difference))
 
@@ -139,6 +145,10 @@ def _ratio(
             if own_cost is not None and reference_cost:
                 ratios.append(own_cost / reference_cost)
     return median(ratios) if ratios else None
+
+
+def _mixes_platforms(cells: Iterable[TableCell]) -> bool:
+    return on_several_platforms([cell.record for cell in cells if cell.record is not None])
 
 
 def _traffic(record: Record) -> float | None:
@@ -251,6 +261,7 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
     notes = [*_POOLED]
     if any(gain.diverged for gain in gains_of_all):
         notes.append(_DIVERGED)
+    notes += platforms_noted(gains_of_all)
     cells_text = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
     return sheet(
         f"Over {cells_text} · {metric.short}: difference from {label}",
@@ -369,6 +380,21 @@ def ratio_text(ratio: float | None) -> str:
     return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.2f}x"
 
 
+def platforms_noted(compared: Sequence[Gain]) -> list[str]:
+    """Name the differences between runs on unlike platforms in a note, if there are any."""
+    mixed = [gain.pooled.method for gain in compared if gain.several_platforms]
+    others = [gain.pooled.method for gain in compared if not gain.several_platforms]
+    if not mixed:
+        return []
+    if not others:
+        which = "all differences"
+    elif len(others) < len(mixed):
+        which = f"all differences but those of {', '.join(others)}"
+    else:
+        which = ", ".join(mixed)
+    return [f"{FLAGS['mixed'].meaning}: {which}"]
+
+
 def diverged_text(gain: Gain) -> str:
     """Format how many runs diverged, of all: `5/24`."""
     return f"{gain.diverged}/{gain.runs}"
@@ -394,6 +420,7 @@ def _gain_record(gain: Gain, metric: Number, reference: str, p_by_seed: float) -
         "cells": entry.cells,
         "traffic_ratio": gain.traffic,
         "time_ratio": gain.time,
+        "several_platforms": gain.several_platforms,
         "diverged": gain.diverged,
         "runs": gain.runs,
     }

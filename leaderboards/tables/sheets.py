@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from leaderboards.flags import FLAGS
+from leaderboards.flags import FLAGS, on_several_platforms
 from leaderboards.numbers import Number
+from leaderboards.problems import Record
 from leaderboards.stats.best import FromBest, from_best
 from leaderboards.stats.seeds import Comparison, Seeds, corrected, paired
 from leaderboards.tables.captions import measured, of_whose_models, records_of
@@ -61,12 +62,10 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
         compared |= _family(table, metric, name)
     if not compared:
         return None
-    unlike = _on_other_data(table)
+    marks, notes_on_marks = _unlike(table, name, list(compared))
     texts: dict[CellKey, str] = {}
-    for (label, head), comparison in compared.items():
-        marked = (label, head) in unlike or (name, head) in unlike
-        mark = FLAGS["data"].mark if marked else ""
-        texts[label, head] = _difference_text(comparison, head.metric) + mark
+    for key, comparison in compared.items():
+        texts[key] = _difference_text(comparison, key[1].metric) + marks[key]
     heads = [head for _, head in table.results]
     rows = {}
     for row in table.rows:
@@ -78,8 +77,7 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
     notes: list[str] = []
     if any(metric.differs_by_seed for metric in metrics.values()):
         notes += _DIFFERENCES
-    if unlike:
-        notes.append(f"{FLAGS['data'].mark} between copies of the data, or partitions")
+    notes += notes_on_marks
     return sheet(
         f"{table.title} · difference from {name}",
         captions,
@@ -108,14 +106,40 @@ def _family(table: ResultTable, metric: Number, reference: str) -> dict[CellKey,
     return dict(zip(family, corrected(tests), strict=True))
 
 
-def _on_other_data(table: ResultTable) -> set[CellKey]:
-    """Find the cells of which a run has other data than most of its column."""
-    places = set()
+def _unlike(
+    table: ResultTable, reference: str, keys: Sequence[CellKey]
+) -> tuple[dict[CellKey, str], list[str]]:
+    """Return marks of differences between runs on other data, or on unlike platforms, and notes.
+
+    A mark that all differences have is not printed: a note says so.
+    """
+    records: dict[CellKey, Record] = {}
     for row in table.rows:
         for head, cell in zip(table.heads, row.cells, strict=True):
-            if cell.record is not None and cell.record["data_mixed"]:
-                places.add((row.label, head))
-    return places
+            if cell.competes and cell.record is not None:
+                records[row.label, head] = cell.record
+    unlike_by_flag = {
+        "data": ("between copies of the data, or partitions", _on_other_data),
+        "mixed": (FLAGS["mixed"].meaning, on_several_platforms),
+    }
+    marks = dict.fromkeys(keys, "")
+    notes = []
+    for flag, (meaning, holds) in unlike_by_flag.items():
+        unlike = []
+        for label, head in keys:
+            if holds([records[label, head], records[reference, head]]):
+                unlike.append((label, head))
+        if len(unlike) == len(keys):
+            notes.append(f"all differences: {meaning}")
+        elif unlike:
+            notes.append(f"{FLAGS[flag].mark} {meaning}")
+            for key in unlike:
+                marks[key] += FLAGS[flag].mark
+    return marks, notes
+
+
+def _on_other_data(records: Sequence[Record]) -> bool:
+    return any(record["data_mixed"] for record in records)
 
 
 def against_best(table: ResultTable) -> Sheet | None:

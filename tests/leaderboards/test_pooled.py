@@ -20,6 +20,7 @@ from leaderboards.board import leaderboard, with_seeds
 from leaderboards.numbers import NUMBERS
 from leaderboards.stats.pooled import PooledDifference, pooled_differences
 from leaderboards.tables.over_cells import pooled_against
+from leaderboards.tables.sheets import against
 
 Cells = dict[str, dict[str, dict[object, float]]]
 
@@ -224,3 +225,31 @@ def test_documented_rates_match_the_simulation(monkeypatch: pytest.MonkeyPatch) 
             assert abs(rate - share) <= 4 * math.sqrt(share * (1 - share) / boards)
     by_cell, over_cells = (found for _, _, found in simulated)
     assert over_cells > by_cell + 0.2
+
+
+def test_unlike_platforms_are_named_and_not_timed() -> None:
+    rows = []
+    for alpha in (0.1, 1.0):
+        for seed in range(3):
+            setting = {"alpha": alpha}
+            value = 0.5 + seed / 100
+            rows.append(make_row("fedavg", {}, setting, seed, final_accuracy=value, seconds=10.0))
+            rows.append(make_row("fedprox", {}, setting, seed, final_accuracy=value, seconds=20.0))
+            elsewhere = (
+                {"device": "some GPU", "seconds": 1.0} if alpha == 0.1 else {"seconds": 30.0}
+            )
+            rows.append(make_row("moon", {}, setting, seed, final_accuracy=value, **elsewhere))
+    runs = pd.DataFrame(rows)
+    metrics = [NUMBERS["final_accuracy"], NUMBERS["seconds"]]
+    tables = tables_of(with_seeds(leaderboard(runs), runs, metrics), metrics)
+    sheet = pooled_against(tables, metrics[0], "fedavg")
+    assert sheet is not None
+    time_of = {record["algorithm"]: record["time_ratio"] for record in sheet.records}
+    assert time_of == {"fedprox": 2.0, "moon": 3.0}, "moon's is of alpha 1 alone"
+    (note,) = [line for line in sheet.table.notes if "unlike platforms" in line]
+    assert note.endswith(": moon")
+    by_cell = against(tables[0], "fedavg")
+    assert by_cell is not None
+    texts = {row.label: row.cells[0].words for row in by_cell.table.rows}
+    marked = {label for label, text in texts.items() if text and "‡" in text}
+    assert marked == {"moon"}

@@ -89,6 +89,19 @@ def test_one_diverged_replicate_is_a_diverged_partition() -> None:
     assert averaged["diverged"].to_dict() == {101: True, 102: False}
 
 
+def test_replicates_on_other_platforms_or_data_are_seen() -> None:
+    rows = [replicate(101, 0), replicate(101, 1), replicate(102, 0)]
+    (alike,) = leaderboard(pd.DataFrame(rows)).to_dict("records")
+    assert (alike["versions_mixed"], alike["data_mixed"]) == (False, False)
+    rows[1] = replicate(101, 1, device="some GPU")
+    rows[2] = replicate(102, 0, dataset_hash="ef56")
+    (mixed,) = leaderboard(pd.DataFrame(rows)).to_dict("records")
+    assert (mixed["versions_mixed"], mixed["data_mixed"]) == (True, True)
+    first, second = mixed["platforms"].split(", ")
+    assert first < second
+    assert alike["platforms"] in (first, second)
+
+
 def test_partitions_are_named_or_the_seed() -> None:
     runs = pd.DataFrame(
         [replicate(101, 0), replicate(101, 3), make_row("fedavg", {}, {"partition_seed": 0}, 7)]
