@@ -59,6 +59,7 @@ def test_sweep_is_the_command(tmp_path: Path) -> None:
     expected = Store(tmp_path / "command").runs()[same].sort_values("run_key")
     ours = frames.runs[same].sort_values("run_key")
     assert len(ours) == 6
+    assert list(frames.runs.columns) == list(Store(tmp_path / "command").runs().columns)
     pd.testing.assert_frame_equal(
         ours.reset_index(drop=True), expected.reset_index(drop=True), check_dtype=False
     )

@@ -15,7 +15,7 @@ from algorithms.base import Algorithm, Params
 from bench.engine import evaluate
 from bench.engine.client_round import draw_schedule, steps_of
 from bench.engine.evaluate import Evaluator, Score, mean_measures
-from bench.engine.optimizers import decays
+from bench.engine.optimizers import clip, decays
 from bench.engine.pytree import num_bytes
 from bench.engine.rng import stream
 from leaderboards.numbers import curve_of, numbers_of
@@ -126,6 +126,23 @@ def test_weight_decay_exemptions() -> None:
     ):
         setting = SimpleNamespace(decay_exempt=rule)
         assert decays(setting, names, norms) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [0.5, 100.0])
+def test_gradients_are_clipped_as_torch_clips_them(limit: float) -> None:
+    shapes = ((4, 3, 3, 3), (4,), ())
+    clients = [[torch.randn(shape, dtype=torch.float64) for shape in shapes] for _ in range(3)]
+    stacked = [torch.stack(grads) for grads in zip(*clients, strict=True)]
+    clip(stacked, limit, stacked=True)
+    for client, grads in enumerate(clients):
+        weights = [torch.nn.Parameter(torch.zeros_like(grad)) for grad in grads]
+        for weight, grad in zip(weights, grads, strict=True):
+            weight.grad = grad.clone()
+        torch.nn.utils.clip_grad_norm_(weights, limit)
+        clip(grads, limit, stacked=False)
+        for weight, grad, of_all in zip(weights, grads, stacked, strict=True):
+            torch.testing.assert_close(grad, weight.grad, rtol=1e-14, atol=0)
+            torch.testing.assert_close(of_all[client], weight.grad, rtol=1e-14, atol=0)
 
 
 def test_train_steps_are_a_clients_mean() -> None:

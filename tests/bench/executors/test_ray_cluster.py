@@ -37,6 +37,15 @@ class Mortal(SweepTrainable):
         return super().step()
 
 
+def test_an_address_is_tried_before_ray_tries_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_cluster.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_cluster.ray, "init", lambda **_: pytest.fail("Ray tries for minutes"))
+    with pytest.raises(EnvironmentProblem, match=r"127\.0\.0\.1:9 cannot be reached"):
+        ray_cluster.start(Execution(out=str(tmp_path), address="127.0.0.1:9"))
+
+
 @pytest.fixture
 def mortal(monkeypatch: pytest.MonkeyPatch, shared_ray: None) -> None:
     """Let workers die."""

@@ -13,7 +13,7 @@ from ray.tune.schedulers import ASHAScheduler
 from rows import hyperparameter
 
 from bench.errors import EnvironmentProblem, UsageError
-from bench.executors import trainable
+from bench.executors import ray_trainable, trainable
 from bench.planning.single_run import run_spec_of
 from leaderboards import Store
 
@@ -48,6 +48,17 @@ def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
         (0.3, 1),
     ]
     assert (hyperparameter(runs, "gamma") == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("assigned", "gpus", "device"), [("0", 1, "cuda"), ("0", 0, "cpu"), ("", 1, "cpu")]
+)
+def test_a_trial_uses_the_gpu_that_tune_assigned(
+    assigned: str, gpus: int, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", assigned)
+    monkeypatch.setattr(ray_trainable, "count_gpus", lambda: gpus)
+    assert ray_trainable.execution_of({"out": str(tmp_path)}).device == device
 
 
 @pytest.mark.parametrize(("given", "lr"), [({}, 0.05), ({"lr": 0.01}, 0.01)])

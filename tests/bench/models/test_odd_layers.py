@@ -302,7 +302,7 @@ REFUSED = {
     "View": "output in evaluation",
     "Computed": "forward",
     "BatchMean": "samples beside it",
-    "Complex": "complex64",
+    "Complex": "is torch.complex64: make it two real tensors",
     "Cumulative": "momentum=None",
     "Untracked": "track_running_stats=False",
     "Synced": "fails in training",

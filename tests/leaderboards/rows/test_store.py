@@ -420,7 +420,7 @@ def test_a_renamed_file_survives_a_power_cut(store, monkeypatch):
 def test_leftovers_are_swept_after_a_day(store):
     path = store.write(make_row(), CURVE)
     old, new, foreign = (path.with_name(f".{name}.tmp") for name in ("0" * 32, "1" * 32, "notes"))
-    yesterday = time.time() - 25 * 60 * 60
+    yesterday = time.time() - 24 * 60 * 60 - 60
     for leftover in (old, new, foreign):
         leftover.write_bytes(b"half a file")
         os.utime(leftover, None if leftover == new else (yesterday, yesterday))
