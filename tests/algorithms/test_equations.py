@@ -367,6 +367,11 @@ def test_a_wrong_algorithm_is_noticed(name: str, make: Make) -> None:
     assert any(noticed(check, make) for check in CHECKS[name]), f"every check of {name} passes"
 
 
+def test_a_generator_trained_in_round_1_is_noticed() -> None:
+    (check,) = [check for check in CHECKS["fedkf"] if "untrained in round 1" in check.title]
+    assert noticed(check, twisted("fedkf", upload=unlike_plan(round=2)))
+
+
 def test_nothing_is_near_what_cannot_be_compared() -> None:
     one, nan = torch.ones(2), torch.tensor([1.0, math.nan])
     assert gap({"a": one}, {"a": one}) == 0

@@ -543,6 +543,8 @@ def test_classes_are_of_the_models_before_and_after_local_training(tmp_path):
         ("fedbn, local, round 4", 0, "0"),
         ("fedbn, local, round 4", 1, "88"),
     ]
+    shade = accuracies["layer"][0]["encoding"]["color"]["scale"]
+    assert shade["domain"] == [0, 100]
 
 
 def test_features_are_embedded_alike_each_time_and_by_their_distances():
@@ -554,6 +556,7 @@ def test_features_are_embedded_alike_each_time_and_by_their_distances():
     assert apart > max(np.linalg.norm(group - group.mean(0), axis=1).max() for group in groups)
 
 
+@pytest.mark.slow
 def test_features_say_the_accuracy_of_the_models_that_they_are_of(runs_of_digits):
     where = {"alpha": [0.1], "participation": [0.5]}
     (spec,) = of(runs_of_digits, "fedgkd-2", **where).values()
@@ -627,6 +630,7 @@ def drawn_of_digits(runs_of_digits: Path, tmp_path_factory: pytest.TempPathFacto
     return drawn(runs_of_digits, tmp_path_factory.mktemp("drawn"), "--all", *where)
 
 
+@pytest.mark.slow
 def test_all_is_drawn_whole_in_both_forms(drawn_of_digits):
     names = [path.stem for path in drawn_of_digits]
     cell = [f"digits-alpha0.1-participation{share}" for share in (0.3, 0.5)]
@@ -652,6 +656,7 @@ def test_all_is_drawn_whole_in_both_forms(drawn_of_digits):
             assert len(image.convert("RGB").getcolors(1 << 20)) > 10
 
 
+@pytest.mark.slow
 def test_pictures_have_as_many_marks_as_there_are_numbers(drawn_of_digits):
     counts = {
         "fedgkd-4": ("mark-line", 2),  # two algorithms

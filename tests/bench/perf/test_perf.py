@@ -146,6 +146,20 @@ def test_a_part_that_fails_costs_no_other(
     assert f"part tune: {record['failed']['tune']}" == said
 
 
+@pytest.mark.parametrize("part", ["startup", "data", "tune", "training", "throughput"])
+def test_a_part_measures_itself_alone(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench.perf import data, processes
+
+    measured = []
+    for module in (processes, data, tune, training):
+        for name in vars(module):
+            if name.startswith("measure_"):
+                monkeypatch.setattr(module, name, lambda *_, name=name: measured.append(name))
+    assert main(["--part", part]) == 0
+    assert measured == [f"measure_{part}"]
+
+
+@pytest.mark.slow
 def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three trials have two after the first, four reports three steps; inline runs twice."""
     found: dict[str, Any] = {}
@@ -185,6 +199,7 @@ def test_bad_input_is_refused_before_anything_runs(
     assert message in problem
 
 
+@pytest.mark.slow
 def test_boards_are_measured_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert "boards" not in PARTS
     assert make_parser().parse_args([]).part == list(PARTS)

@@ -340,6 +340,12 @@ def test_a_fault_of_one_backend_shows_in_float32(
     assert 0 < bound < difference
 
 
+@pytest.mark.parametrize(("name", "momentum"), [("fedavg", True), ("scaffold", False)])
+def test_backends_are_compared_with_momentum_where_it_is_allowed(name: str, momentum: bool) -> None:
+    cases = [fields for _, fields in whole_runs._backend_cases(candidate(name))]
+    assert any(fields.get("momentum") for fields in cases) == momentum
+
+
 @pytest.mark.parametrize("found", [[0.1], [2.0, 0.1, 0.2], [2.0, 0.1, 3.0, 4.0, 0.2]])
 def test_most_seeds_decide_in_float32(found: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Distances by seed, all with a bound of 1; seeds that cannot change the verdict are left out."""
