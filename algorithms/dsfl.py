@@ -78,6 +78,7 @@ class DSFL(Algorithm):
         down="S C + 2 S + 1",
         up="S C",
         keeps="its model, P",
+        personal=True,
     )
     needs = frozenset({"public"})
     rows = ("", "_server")

@@ -40,6 +40,9 @@ class About:
         rows: suffix of each result row that one run yields -> registry name of that row; by
             default the algorithm's name and the suffix.
         reference: whether its row is only for comparison: shown, but not ranked.
+        personal: whether what is evaluated is each client's own model. Expected times need it.
+        server_steps: the hyper-parameter that counts the steps of the server's own training in a
+            round; empty if the server does not train. Expected times need it.
     """
 
     name: str = ""
@@ -54,6 +57,8 @@ class About:
     where: tuple[str, ...] = ()
     rows: Mapping[str, str] = field(default_factory=dict)
     reference: bool = False
+    personal: bool = False
+    server_steps: str = ""
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,7 @@ class FD(Algorithm):
         down="C^2 + C",
         up="C^2 + C",
         keeps="its model and its table, P + C^2 + C",
+        personal=True,
     )
     uploads_model = False
     keeps_model = True

@@ -52,6 +52,7 @@ class FedBN(Algorithm):
         down="P without BatchNorm",
         up="P without BatchNorm",
         keeps="its BatchNorm layers",
+        personal=True,
     )
     needs = frozenset({"batchnorm"})
 

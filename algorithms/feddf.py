@@ -65,6 +65,7 @@ class FedDF(Algorithm):
         paper="Lin et al. 2020",
         equations="Algorithm 1",
         summary="the server distils the ensemble of local models on unlabelled samples",
+        server_steps="max_steps",
     )
     needs = frozenset({"public", "validation"})
     unlike_models = True

@@ -172,4 +172,5 @@ feddkd_bn = Variant(
     down="(1 + J) P without BatchNorm",
     up="(1 + J) P without BatchNorm",
     keeps="its BatchNorm layers",
+    personal=True,
 )

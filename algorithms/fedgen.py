@@ -104,6 +104,7 @@ class FedGen(Algorithm):
         ),
         down="P + G + C + 2",
         up="P + C",
+        server_steps="generator_steps",
     )
     version = 2
 

@@ -77,6 +77,7 @@ class FedMD(Algorithm):
         down="S C + 2 S + 1",
         up="S C",
         keeps="its model, P",
+        personal=True,
     )
     needs = frozenset({"public"})
     uploads_model = False

@@ -89,6 +89,7 @@ class FedProto(Algorithm):
         down="C D + C",
         up="C D + C",
         keeps="its model, P",
+        personal=True,
     )
     needs = frozenset({"common_features"})
     uploads_model = False

@@ -79,6 +79,7 @@ class FedTGP(Algorithm):
         down="C D + C",
         up="C D + C",
         keeps="its model, P",
+        personal=True,
     )
     needs = frozenset({"common_features"})
     uploads_model = False

@@ -63,6 +63,7 @@ class FML(Algorithm):
         summary="private models and one that is averaged teach each other on each client",
         defaults_follow="our own choice, equal weights",
         keeps="its private model, P",
+        personal=True,
     )
     needs = frozenset({"sgd"})
     rows = ("", "_meme")

@@ -53,6 +53,7 @@ class LGFedAvg(Algorithm):
         down="C D + C",
         up="C D + C",
         keeps="its body",
+        personal=True,
     )
     needs = frozenset({"common_features", "common_head"})
     uploads_model = False

@@ -46,6 +46,7 @@ class LocalOnly(Algorithm):
         up="0",
         keeps="its model, P",
         reference=True,
+        personal=True,
     )
     uploads_model = False
     keeps_model = True

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple, replace
 from typing import Any
 
-from algorithms import build
+from algorithms import build, entry
 from bench.data import info
 from bench.data.embedded import made_up
 from bench.engine.process import prepare_process
 from bench.engine.simulation import Simulation
 from bench.errors import with_its_kind
 from bench.models import weights
-from bench.planning.cost_model import SERVER_STEPS, Pace
+from bench.planning.cost_model import Pace
 from search_spaces import Setting
 
 # First rounds, not counted: later ones have all teachers of a buffer of five, and generators.
@@ -70,7 +70,7 @@ def measure(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace
         evaluated += HELD_OUT
     sample = further_seconds(evaluated=True) / evaluated
     server = 0.0
-    if algorithm in SERVER_STEPS:
+    if entry(algorithm).server_steps:
         server = further_seconds(server_steps=1 + MORE) / MORE
     return Pace(max(0.0, plain - step), max(0.0, batch - step), step, sample, server)
 
@@ -122,8 +122,9 @@ def _round_seconds(
         auxiliary = public[1]
     held_out = HELD_OUT if setting.validation_fraction else 0
     dataset, split = made_up(constants, 1, batches * setting.batch_size, auxiliary, held_out, TESTS)
-    if algorithm in SERVER_STEPS:
-        values = {**values, SERVER_STEPS[algorithm]: server_steps}
+    counted = entry(algorithm).server_steps
+    if counted:
+        values = {**values, counted: server_steps}
     built = build(algorithm, **values)
     run = Simulation(built, setting, 0, dataset, constants, split, backend="loop")
     times: list[float] = []

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from algorithms import entry
+from algorithms import ALGORITHMS, entry
 from bench.data.download import cache_dir
 from bench.errors import UsageError
 from bench.planning.packing import program_of
@@ -39,22 +39,6 @@ from leaderboards import Store
 from leaderboards.rows.files import atomic_file
 from search_spaces import Value
 
-# Algorithms with a model of each client's own, which is evaluated.
-PERSONAL = (
-    "fedbn",
-    "feddkd_bn",
-    "ditto",
-    "fd",
-    "fedproto",
-    "lg_fedavg",
-    "fml",
-    "fedmd",
-    "dsfl",
-    "fedtgp",
-    "local",
-)
-# Algorithms that train on the server, with the hyper-parameter that counts these steps.
-SERVER_STEPS = {"fedgen": "generator_steps", "feddf": "max_steps"}
 SPREAD = 1.5  # an estimate is given as a range, this factor up and down
 LIMIT = "FEDKD_MEASURE_SECONDS"
 LIMIT_SECONDS = 20.0
@@ -105,7 +89,7 @@ def estimated_time(run_spec: RunSpec, pace: Pace) -> Time:
     `max_steps` steps.
     """
     values = run_spec.hyperparameters
-    max_steps = int(values.get(SERVER_STEPS.get(run_spec.algorithm, ""), 0) or 0)
+    max_steps = int(values.get(entry(run_spec.algorithm).server_steps, 0) or 0)
     min_steps = min(max_steps, int(values.get("patience", max_steps) or 0))
     seconds = _seconds(run_spec, pace)
     server = run_spec.setting.rounds * pace.server_step
@@ -144,7 +128,7 @@ def evaluated_samples(run_spec: RunSpec) -> float:
     setting = run_spec.setting
     evaluations = evaluations_of(setting)
     on_test_set = evaluations if setting.evaluate_personal == "every" else 1
-    rounds = on_test_set if run_spec.algorithm in PERSONAL else evaluations
+    rounds = on_test_set if entry(run_spec.algorithm).personal else evaluations
     samples = rounds * evaluated_models(run_spec) * server_tests(setting)
     samples += evaluations * own_samples(setting)
     if setting.finetune_steps:
@@ -161,7 +145,7 @@ def evaluated_models(run_spec: RunSpec) -> float:
     measures it once, and else the models of clients that have trained since the last evaluation.
     """
     setting = run_spec.setting
-    personal = run_spec.algorithm in PERSONAL or bool(setting.client_models)
+    personal = entry(run_spec.algorithm).personal or bool(setting.client_models)
     if not personal or setting.partition == "by_source":  # each client has a part of the test set
         return 1
     clients = setting.training_clients
@@ -220,7 +204,7 @@ def recorded_time(rates: Mapping[str, float], run_spec: RunSpec, *, of_all: bool
     """
     setting = run_spec.setting
     name = f"{setting.dataset} {setting.client_models or setting.model}"
-    if not of_all or run_spec.algorithm in SERVER_STEPS:
+    if not of_all or entry(run_spec.algorithm).server_steps:
         name += f" {_rate_name(run_spec.algorithm, run_spec.hyperparameters)}"
     seconds = samples_of(run_spec) / rates.get(name, math.nan)
     return Time(seconds, seconds)
@@ -228,9 +212,10 @@ def recorded_time(rates: Mapping[str, float], run_spec: RunSpec, *, of_all: bool
 
 def _rate_name(algorithm: str, hyperparameters: Mapping[str, Value]) -> str:
     """Return the key of a recorded rate: algorithm and number of server steps."""
-    if algorithm not in SERVER_STEPS:
+    known = ALGORITHMS.get(algorithm)  # a stored row's algorithm from outside is not imported
+    if known is None or not known.server_steps:
         return algorithm
-    counts = [hyperparameters.get(name) for name in (SERVER_STEPS[algorithm], "patience")]
+    counts = [hyperparameters.get(name) for name in (known.server_steps, "patience")]
     return f"{algorithm} {counts}"
 
 

@@ -10,6 +10,7 @@ import pytest
 from conftest import holds
 
 from algorithms import ALGORITHMS, algorithm_of
+from bench.selftest.candidate import candidate
 from leaderboards.problems import FINETUNED, REFERENCES
 
 CHECKED = ("contract", "hyperparameters", "learns", "communication", "memory")
@@ -39,3 +40,11 @@ def test_the_index_names_rows_that_there_are_and_says_what_each_value_means() ->
 def test_reference_rows_are_those_that_the_leaderboards_do_not_rank() -> None:
     references = {name for name, found in ALGORITHMS.items() if found.reference}
     assert references | {name + FINETUNED for name in references} == REFERENCES
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_registry_says_whose_model_is_evaluated(name: str) -> None:
+    tested = candidate(name)
+    simulation = tested.simulate("loop", model=tested.model())
+    assert tested.entry.personal == bool(simulation.personal)
+    assert tested.entry.server_steps in {"", *tested.entry.defaults()}
