@@ -42,7 +42,7 @@ from bench.terminal.console import UnreadError, exit_status, say, tell
 from bench.terminal.words import counted
 from leaderboards import Store, StoreError, canonical_json
 from leaderboards.numbers import number_named
-from leaderboards.selection import shown_of, with_protocol
+from leaderboards.selection import DEFAULT_RULE, shown_of, with_protocol
 from leaderboards.shell_text import shell_command, typed
 from search_spaces import Setting, setting_defaults
 
@@ -398,23 +398,26 @@ def _print_board(plan: Plan, store: Store) -> None:
         tuned=plan.tuned,
     )
     render(tables, "json" if plan.options.json else "table")
-    selected = plan.tuned or plan.confirmed_at is not None
-    if selected and not plan.options.json and not board.empty:
+    if not plan.options.json and not board.empty:
         _suggest_compare(plan, store.out)
 
 
 def _suggest_compare(plan: Plan, out: Path) -> None:
-    """Say which command prints the tables again."""
+    """Say which command prints the tables again, if `bench.compare` alone would not."""
     words: list[object] = []
     over = ""
     if plan.tuned:
         words += ["--tuned", *plan.tuned]
         over = f"selected over {', '.join(plan.tuned)} as well; "
+    if plan.options.chosen_by != DEFAULT_RULE:
+        words += ["--chosen-by", plan.options.chosen_by]
     if plan.options.select_on is not None:
         words += ["--select-on", plan.options.select_on]
     if plan.confirmed_at is not None:
         words.append("--confirmed")
         words += [f"{name}={typed(value)}" for name, value in plan.confirmed_at.items()]
+    if not words:
+        return
     if out != default_out().resolve():
         words += ["--out", out]
     say(f"{over}again: {shell_command('bench.compare', *words)}")

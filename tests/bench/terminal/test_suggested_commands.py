@@ -104,3 +104,10 @@ def test_a_sweep_shows_one_table_over_what_was_tuned_and_the_command_for_it(
         f"again: python -m bench.compare --tuned lr --out {shlex.quote(str(folder))}\n"
         in output.err
     )
+    assert sweep.main([*SWEEP, "--chosen-by", "best", "-q", "--out", str(folder)]) == 0
+    words = shlex.quote(str(folder))
+    assert f"again: python -m bench.compare --chosen-by best --out {words}\n" in (
+        capsys.readouterr().err
+    )
+    assert sweep.main([*SWEEP, "-q", "--out", str(folder)]) == 0
+    assert "again:" not in capsys.readouterr().err
