@@ -432,6 +432,19 @@ def test_exit_code_of_a_run_in_wandb(status: str, code: int) -> None:
     run.finish.assert_called_once_with(exit_code=code)
 
 
+@pytest.mark.parametrize(("mode", "left"), [("offline", ["b"]), ("online", ["a", "b"])])
+def test_a_run_in_wandb_replaces_the_one_on_disk(
+    mode: str, left: list[str], tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "wandb" / f"offline-run-1-{name}").mkdir(parents=True)
+    tool = Mock(_mode=mode, _folder=tmp_path)
+    logs.Wandb.begin(tool, "a", {"algorithm": "fedavg"})
+    assert tool._wandb.init.call_args.kwargs["mode"] == mode
+    names = [folder.name[-1] for folder in (tmp_path / "wandb").iterdir()]
+    assert sorted(names) == left
+
+
 def test_a_tool_has_a_killed_run_anew(tool: str, tmp_path: Path) -> None:
     long = (*LONG, "inline", "--offline", "--out", str(tmp_path), "--log", tool)
     process = start(*long)
