@@ -238,3 +238,23 @@ def test_flat_records_carry_the_stored_numbers() -> None:
         "fedavg",
         "best_accuracy",
     )
+
+
+@pytest.mark.parametrize(
+    ("metric", "values"),
+    [
+        ("final_accuracy", {"fedavg": (0.6, 0.7), "fedprox": (0.5, 0.9)}),
+        ("seconds", {"fedavg": (10.0, 20.0), "fedprox": (12.0, 9.0)}),
+    ],
+)
+def test_of_equal_places_the_better_mean_comes_first(
+    metric: str, values: Mapping[str, tuple[float, float]]
+) -> None:
+    rows = []
+    for name, pair in values.items():
+        for alpha, value in zip((0.1, 1.0), pair, strict=True):
+            for seed in range(3):
+                rows.append(make_row(name, {}, {"alpha": alpha}, seed, **{metric: value}))
+    metrics = [NUMBERS[metric]]
+    (table,) = tables_of(leaderboard(pd.DataFrame(rows)), metrics)
+    assert [row.label for row in table.rows] == ["fedprox", "fedavg"]
