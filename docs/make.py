@@ -104,6 +104,8 @@ what selecting a round on validation promised beyond the test set |
 | `platforms` | what the finished runs ran on, 8 digits for each device, versions of packages and \
 arithmetic of the processor |
 | `versions_mixed` | whether these are several |
+| `environments` | the environments of the finished runs, in which processor, threads, backend and \
+pack count as well |
 | `data_mixed` | a finished run has another copy of the data, or another partition, than most of \
 the cell |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |

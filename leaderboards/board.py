@@ -14,6 +14,7 @@ from leaderboards.problems import CONFIGURATION, PERSONAL, REFERENCES, cell_of
 from leaderboards.replicates import by_partition, keyed_by_partition
 from leaderboards.rows.frames import by_text
 from leaderboards.rows.schema import (
+    ENVIRONMENT,
     HP_PREFIX,
     SETTING_COLUMNS,
     digest,
@@ -82,6 +83,8 @@ def leaderboard(
         - `platforms`: the platforms of the finished runs, 8 hexadecimal digits each, separated by
           commas: what they ran on (device, versions of packages, arithmetic of the processor);
         - `versions_mixed`: these are several;
+        - `environments`: likewise the environments (`rows.schema.ENVIRONMENT`), which differ in
+          processor, threads, backend and pack as well;
         - `data_mixed`: a finished run has other data than most of the cell (`on_other_data`).
 
         For each metric of `NUMBERS` there are statistics over finished runs:
@@ -250,13 +253,18 @@ def _flags(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
     cells = _cells(runs["setting_json"], tuned)
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
-    platforms = _platforms(runs).where(finished)
-    groups = runs[CONFIGURATION].assign(**flags, platforms=platforms).groupby(CONFIGURATION)
+    places = {
+        "platforms": _digests(runs, PLATFORM).where(finished),
+        "environments": _digests(runs, ENVIRONMENT).where(finished),
+    }
+    groups = runs[CONFIGURATION].assign(**flags, **places).groupby(CONFIGURATION)
     any_run = groups[list(flags)].any()
-    return any_run.assign(
-        platforms=groups["platforms"].agg(lambda names: ", ".join(sorted(names.dropna().unique()))),
-        versions_mixed=groups["platforms"].nunique() > 1,
-    )
+    several = groups["platforms"].nunique() > 1
+    return any_run.join(groups[list(places)].agg(_joined)).assign(versions_mixed=several)
+
+
+def _joined(names: pd.Series) -> str:
+    return ", ".join(sorted(names.dropna().unique()))
 
 
 def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Number]) -> list[pd.DataFrame]:
@@ -287,16 +295,17 @@ def _may_lack(metrics: Mapping[str, Number]) -> list[str]:
     return [name for name, metric in metrics.items() if metric.optional]
 
 
-def _platforms(runs: pd.DataFrame) -> pd.Series:
-    """Name what each run ran on: 8 hexadecimal digits of its `PLATFORM`."""
-    names: dict[tuple[Any, ...], str] = {}
-    in_order = []
-    for versions, *others in zip(*(runs[name] for name in PLATFORM), strict=True):
-        platform = (*sorted(versions.items()), *others)
-        if platform not in names:
-            names[platform] = digest({"platform": platform})[:8]
-        in_order.append(names[platform])
-    return pd.Series(in_order, index=runs.index, dtype=object)
+def _digests(runs: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
+    """Name each run by some of its columns, in 8 hexadecimal digits, as `environment_key` does."""
+    digests: dict[str, str] = {}  # computed once for equal values
+    names = []
+    for values in runs[list(columns)].astype(object).itertuples(index=False, name=None):
+        text = str(values)
+        if text not in digests:
+            facts = dict(zip(columns, values, strict=True))
+            digests[text] = digest(facts | {"versions": dict(facts["versions"])})[:8]
+        names.append(digests[text])
+    return pd.Series(names, index=runs.index, dtype=object)
 
 
 def _validation_gap(board: pd.DataFrame) -> pd.Series:
@@ -386,7 +395,8 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[st
     columns += ["selected_on", "n", "failed", "stopped"]
     columns += [*_choice_columns(board), "selected", "validation_gap"]
     columns += ["diverged", "diverged_count", "shortened"]
-    columns += ["uncertified", "platforms", "versions_mixed", "data_mixed", "personal"]
+    columns += ["uncertified", "platforms", "versions_mixed", "environments"]
+    columns += ["data_mixed", "personal"]
     for name in metrics:
         columns += [f"{name}_{part}" for part in ("mean", "std", "low", "high", "rank")]
     columns += [f"{name}_excluded" for name in TESTED]

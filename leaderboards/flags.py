@@ -94,12 +94,12 @@ def flags_of(record: Mapping[str, Any]) -> list[str]:
     return [key for key, value in holds.items() if value]
 
 
-def on_several_platforms(records: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether rows of a leaderboard are of runs on unlike platforms."""
-    platforms: set[str] = set()
+def on_several(column: str, records: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether rows of a leaderboard are of runs on several `platforms` or `environments`."""
+    names: set[str] = set()
     for record in records:
-        platforms |= set(filter(None, record["platforms"].split(", ")))
-    return len(platforms) > 1
+        names |= set(filter(None, record[column].split(", ")))
+    return len(names) > 1
 
 
 def flags_to_show(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -25,7 +25,7 @@ _RECORD_FIELDS = (
     *("n", "selected", "selected_on", "configurations", "configurations_diverged"),
     *("chosen_on", "validation_gap"),
     *("failed", "stopped", "shortened", "uncertified", "cell"),
-    *("platforms", "versions_mixed", "data_mixed"),
+    *("platforms", "environments", "versions_mixed", "data_mixed"),
 )
 
 

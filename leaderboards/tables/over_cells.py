@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from leaderboards.flags import FLAGS, on_several_platforms
+from leaderboards.flags import FLAGS, on_several
 from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import REFERENCES, SPLIT_FIELDS, Record, values_of
 from leaderboards.rows.schema import canonical_json
@@ -43,7 +43,8 @@ _POOLED = (
     "2^(1 - seeds)",
     "ahead in: partitions in which the algorithm is better",
     "traffic, time: of a run, in multiples of the reference's in the same cell, median over cells",
-    "time is of the shortest run of a cell, and of cells whose runs share a platform",
+    "time is of the shortest run of a cell, and of cells whose runs share device, processor, "
+    "threads, backend, pack and versions",
 )
 _DIVERGED = "diverged: runs that did, of all; they count with the accuracy of their last model"
 _RANKS = (
@@ -74,8 +75,8 @@ class Gain:
         traffic: bytes sent and received in a run over the reference's, median over cells; None if
             that is unknown, or the reference sends nothing.
         time: seconds of the shortest run over the seconds of the reference's shortest run, median
-            over cells whose runs share a platform; None if there is none, or the tables' `seeds`
-            have no seconds.
+            over cells whose runs share an environment; None if there is none, or the tables'
+            `seeds` have no seconds.
         several_platforms: whether a cell has runs on unlike platforms.
     """
 
@@ -122,9 +123,9 @@ def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Ga
         runs = sum(int(record["n"]) for record in records)
         pairs = [(rivals[method], rivals[label]) for rivals in with_method if label in rivals]
         traffic = _ratio(pairs, _traffic)
-        on_one_platform = [pair for pair in pairs if not _mixes_platforms(pair)]
-        time = _ratio(on_one_platform, _shortest)
-        mixed = len(on_one_platform) < len(pairs)
+        alike = [pair for pair in pairs if not _differ_in("environments", pair)]
+        time = _ratio(alike, _shortest)
+        mixed = any(_differ_in("platforms", pair) for pair in pairs)
         results.append(Gain(difference, diverged, runs, traffic, time, mixed))
     sign = -1 if metric.higher_is_better else 1
     return tuple(sorted(results, key=lambda gain: sign * gain.pooled.difference))
@@ -147,8 +148,8 @@ def _ratio(
     return median(ratios) if ratios else None
 
 
-def _mixes_platforms(cells: Iterable[TableCell]) -> bool:
-    return on_several_platforms([cell.record for cell in cells if cell.record is not None])
+def _differ_in(column: str, cells: Iterable[TableCell]) -> bool:
+    return on_several(column, [cell.record for cell in cells if cell.record is not None])
 
 
 def _traffic(record: Record) -> float | None:

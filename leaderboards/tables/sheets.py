@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from leaderboards.flags import FLAGS, on_several_platforms
+from leaderboards.flags import FLAGS, on_several
 from leaderboards.numbers import Number
 from leaderboards.problems import Record
 from leaderboards.stats.best import FromBest, from_best
@@ -33,6 +33,10 @@ _FROM_BEST = (
     f"{EXCLUDED} {WHEN_EXCLUDED}",
     "not tested: fewer than 3 common seeds",
 )
+_UNLIKE = {  # mark behind a difference -> its meaning
+    FLAGS["data"].mark: "between copies of the data, or partitions",
+    FLAGS["mixed"].mark: FLAGS["mixed"].meaning,
+}
 _DIFFERENCES = (
     "[low, high] 95 % interval of each difference by itself, Student's t over common seeds",
     "p of the paired t test, corrected by Holm over all comparisons of the table in that metric",
@@ -118,28 +122,30 @@ def _unlike(
         for head, cell in zip(table.heads, row.cells, strict=True):
             if cell.competes and cell.record is not None:
                 records[row.label, head] = cell.record
-    unlike_by_flag = {
-        "data": ("between copies of the data, or partitions", _on_other_data),
-        "mixed": (FLAGS["mixed"].meaning, on_several_platforms),
-    }
     marks = dict.fromkeys(keys, "")
     notes = []
-    for flag, (meaning, holds) in unlike_by_flag.items():
+    for mark, meaning in _UNLIKE.items():
         unlike = []
         for label, head in keys:
-            if holds([records[label, head], records[reference, head]]):
+            if mark in _marks_of(records[label, head], records[reference, head]):
                 unlike.append((label, head))
         if len(unlike) == len(keys):
             notes.append(f"all differences: {meaning}")
         elif unlike:
-            notes.append(f"{FLAGS[flag].mark} {meaning}")
+            notes.append(f"{mark} {meaning}")
             for key in unlike:
-                marks[key] += FLAGS[flag].mark
+                marks[key] += mark
     return marks, notes
 
 
-def _on_other_data(records: Sequence[Record]) -> bool:
-    return any(record["data_mixed"] for record in records)
+def _marks_of(record: Record, reference: Record) -> str:
+    """Return the marks of one difference."""
+    marks = ""
+    if record["data_mixed"] or reference["data_mixed"]:
+        marks += FLAGS["data"].mark
+    if on_several("platforms", [record, reference]):
+        marks += FLAGS["mixed"].mark
+    return marks
 
 
 def against_best(table: ResultTable) -> Sheet | None:

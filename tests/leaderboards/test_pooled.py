@@ -239,13 +239,15 @@ def test_unlike_platforms_are_named_and_not_timed() -> None:
                 {"device": "some GPU", "seconds": 1.0} if alpha == 0.1 else {"seconds": 30.0}
             )
             rows.append(make_row("moon", {}, setting, seed, final_accuracy=value, **elsewhere))
+            packed = {"backend": "stacked", "pack": 6, "seconds": 1.0}
+            rows.append(make_row("fedgkd", {}, setting, seed, final_accuracy=value, **packed))
     runs = pd.DataFrame(rows)
     metrics = [NUMBERS["final_accuracy"], NUMBERS["seconds"]]
     tables = tables_of(with_seeds(leaderboard(runs), runs, metrics), metrics)
     sheet = pooled_against(tables, metrics[0], "fedavg")
     assert sheet is not None
     time_of = {record["algorithm"]: record["time_ratio"] for record in sheet.records}
-    assert time_of == {"fedprox": 2.0, "moon": 3.0}, "moon's is of alpha 1 alone"
+    assert time_of == {"fedprox": 2.0, "moon": 3.0, "fedgkd": None}, "moon's is of alpha 1"
     (note,) = [line for line in sheet.table.notes if "unlike platforms" in line]
     assert note.endswith(": moon")
     by_cell = against(tables[0], "fedavg")
