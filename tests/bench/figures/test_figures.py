@@ -486,6 +486,10 @@ def test_a_partition_is_that_of_the_lowest_seed(tmp_path, figure, mark):
     assert (kind if isinstance(kind, str) else kind["type"]) == mark
     assert panel["encoding"]["x"]["scale"]["domain"] == [0, 1, 2]
     assert panel["encoding"]["y"]["scale"]["domain"] == [1, 0]
+    if figure == "fedkf-2":  # the largest bubble fills its field
+        field = min(panel["width"] // 3, panel["height"] // 2)
+        size = panel["layer"][0]["encoding"]["size"]["scale"]
+        assert size == {"domain": [0, 7], "range": [0, pytest.approx(0.95 * field**2)]}
 
 
 def test_a_partition_that_was_not_tracked_is_counted_if_it_is_the_runs(tmp_path):
