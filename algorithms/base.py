@@ -446,6 +446,11 @@ class Algorithm:
     # Whether clients may have models of their own. Not if the server averages the weights of all
     # clients, or sends all of them one model to train.
     unlike_models: ClassVar[bool] = False
+    # Whether what is evaluated is each client's own model: expected times need it.
+    personal: ClassVar[bool] = False
+    # The hyper-parameter that counts the steps of the server's own training in a round; empty if
+    # the server does not train. Expected times need it.
+    server_steps: ClassVar[str] = ""
     # Entries of the message and of uploads whose shapes depend on a client's model. The server has
     # each of them by name of the model, a client has its own model's.
     by_model: ClassVar[tuple[str, ...]] = ()
@@ -593,6 +598,8 @@ FACTS_OF_BASE = (
     "needs",
     "uploads_model",
     "keeps_model",
+    "personal",
+    "server_steps",
     "by_model",
     "rows",
     "predicted",

@@ -62,11 +62,11 @@ class Ditto(Algorithm):
         summary="each client trains a personal model towards FedAvg's; one personal model a client",
         defaults_follow="the authors' commands, which have lambda=1",
         keeps="its personal model, P",
-        personal=True,
     )
     needs = frozenset({"sgd"})
     uploads_model = False
     keeps_model = True
+    personal = True
 
     mu: float = hyper(1.0, 0)
 

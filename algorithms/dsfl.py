@@ -78,13 +78,13 @@ class DSFL(Algorithm):
         down="S C + 2 S + 1",
         up="S C",
         keeps="its model, P",
-        personal=True,
     )
     needs = frozenset({"public"})
     rows = ("", "_server")
     uploads_model = False
     keeps_model = True
     unlike_models = True
+    personal = True
 
     aggregation: str = hyper("era", choices=("era", "sa"), packable=False)
     era_temperature: float = hyper(0.1, 0, open_low=True, packable=False)

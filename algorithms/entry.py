@@ -40,9 +40,6 @@ class About:
         rows: suffix of each result row that one run yields -> registry name of that row; by
             default the algorithm's name and the suffix.
         reference: whether its row is only for comparison: shown, but not ranked.
-        personal: whether what is evaluated is each client's own model. Expected times need it.
-        server_steps: the hyper-parameter that counts the steps of the server's own training in a
-            round; empty if the server does not train. Expected times need it.
     """
 
     name: str = ""
@@ -57,8 +54,6 @@ class About:
     where: tuple[str, ...] = ()
     rows: Mapping[str, str] = field(default_factory=dict)
     reference: bool = False
-    personal: bool = False
-    server_steps: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,12 +92,16 @@ class Entry(About):
         fields: the hyper-parameters.
         version: raised when results change.
         unlike_models: whether clients may have models of their own, as the class states.
+        personal: whether what is evaluated is each client's own model, as the class states.
+        server_steps: the hyper-parameter that the class names so.
     """
 
     factory: str
     fields: tuple[Field, ...] = ()
     version: int = 1
     unlike_models: bool = False
+    personal: bool = False
+    server_steps: str = ""
 
     def __post_init__(self) -> None:
         if not self.rows:

@@ -78,11 +78,11 @@ class FD(Algorithm):
         down="C^2 + C",
         up="C^2 + C",
         keeps="its model and its table, P + C^2 + C",
-        personal=True,
     )
     uploads_model = False
     keeps_model = True
     unlike_models = True
+    personal = True
     terms = ("distillation",)
 
     distillation_weight: float = hyper(1.0, 0)

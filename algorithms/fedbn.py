@@ -52,9 +52,9 @@ class FedBN(Algorithm):
         down="P without BatchNorm",
         up="P without BatchNorm",
         keeps="its BatchNorm layers",
-        personal=True,
     )
     needs = frozenset({"batchnorm"})
+    personal = True
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with the shared part of w_0."""

@@ -65,10 +65,10 @@ class FedDF(Algorithm):
         paper="Lin et al. 2020",
         equations="Algorithm 1",
         summary="the server distils the ensemble of local models on unlabelled samples",
-        server_steps="max_steps",
     )
     needs = frozenset({"public", "validation"})
     unlike_models = True
+    server_steps = "max_steps"
     by_model = ("params",)
 
     server_lr: float = hyper(1e-3, 0, open_low=True)

@@ -172,5 +172,4 @@ feddkd_bn = Variant(
     down="(1 + J) P without BatchNorm",
     up="(1 + J) P without BatchNorm",
     keeps="its BatchNorm layers",
-    personal=True,
 )

@@ -104,8 +104,8 @@ class FedGen(Algorithm):
         ),
         down="P + G + C + 2",
         up="P + C",
-        server_steps="generator_steps",
     )
+    server_steps = "generator_steps"
     version = 2
 
     objective: str = hyper("intended", choices=("intended", "broadcast", "printed"), packable=False)

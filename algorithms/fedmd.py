@@ -77,12 +77,12 @@ class FedMD(Algorithm):
         down="S C + 2 S + 1",
         up="S C",
         keeps="its model, P",
-        personal=True,
     )
     needs = frozenset({"public"})
     uploads_model = False
     keeps_model = True
     unlike_models = True
+    personal = True
 
     public_samples: int = hyper(5000, 1, packable=False)
     digest_epochs: int = hyper(1, 0, packable=False)

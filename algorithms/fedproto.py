@@ -89,12 +89,12 @@ class FedProto(Algorithm):
         down="C D + C",
         up="C D + C",
         keeps="its model, P",
-        personal=True,
     )
     needs = frozenset({"common_features"})
     uploads_model = False
     keeps_model = True
     unlike_models = True
+    personal = True
     rows = ("", "_proto")
     predicted = ("_proto",)
     terms = ("prototype",)

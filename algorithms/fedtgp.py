@@ -79,12 +79,12 @@ class FedTGP(Algorithm):
         down="C D + C",
         up="C D + C",
         keeps="its model, P",
-        personal=True,
     )
     needs = frozenset({"common_features"})
     uploads_model = False
     keeps_model = True
     unlike_models = True
+    personal = True
     rows = ("", "_proto")
     predicted = ("_proto",)
     terms = ("prototype",)

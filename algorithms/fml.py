@@ -63,13 +63,13 @@ class FML(Algorithm):
         summary="private models and one that is averaged teach each other on each client",
         defaults_follow="our own choice, equal weights",
         keeps="its private model, P",
-        personal=True,
     )
     needs = frozenset({"sgd"})
     rows = ("", "_meme")
     uploads_model = False
     keeps_model = True
     unlike_models = True
+    personal = True
     terms = ("distillation",)
 
     ce_weight: float = hyper(0.5, 0, 1)

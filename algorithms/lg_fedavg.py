@@ -53,11 +53,11 @@ class LGFedAvg(Algorithm):
         down="C D + C",
         up="C D + C",
         keeps="its body",
-        personal=True,
     )
     needs = frozenset({"common_features", "common_head"})
     uploads_model = False
     unlike_models = True
+    personal = True
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with the head of w_0."""

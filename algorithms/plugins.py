@@ -14,7 +14,7 @@ import importlib
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from itertools import chain
@@ -149,8 +149,26 @@ def entry_of(name: str, path: str, factory: Factory) -> Entry:
             "rows": about.rows or {suffix: name + suffix for suffix in algorithm.rows},
             "version": _version(name, factory, algorithm),
             "unlike_models": algorithm.unlike_models,
+            "personal": algorithm.personal,
+            "server_steps": _server_steps(name, algorithm, fields),
         }
     )
+
+
+def _server_steps(name: str, algorithm: Algorithm, fields: Sequence[Field]) -> str:
+    """Return the hyper-parameter of `server_steps`; empty if the factory fixes it."""
+    from algorithms.base import layers
+
+    counted = algorithm.server_steps
+    known = [parameter.name for parameter in fields]
+    if counted in known:
+        return counted
+    if counted and not any(hasattr(layer, str(counted)) for layer in layers(algorithm)):
+        raise ValueError(
+            f"algorithm {name!r}: `server_steps` names {counted!r}, which is no hyper-parameter; "
+            f"it has: {', '.join(known) or 'none'}"
+        )
+    return ""
 
 
 def _make_algorithm(name: str, factory: Factory) -> Algorithm:

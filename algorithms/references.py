@@ -46,11 +46,11 @@ class LocalOnly(Algorithm):
         up="0",
         keeps="its model, P",
         reference=True,
-        personal=True,
     )
     uploads_model = False
     keeps_model = True
     unlike_models = True
+    personal = True
 
     own_weights: bool = hyper(False, packable=False, optional=True)
 
@@ -99,6 +99,7 @@ class Pooled(Plugin):
         keeps="the model, P",
         reference=True,
     )
+    personal = False  # one client has the model of all
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

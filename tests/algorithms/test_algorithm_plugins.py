@@ -168,6 +168,7 @@ MISTAKES = {
     "m10:A": (HEAD + "class A(Algorithm):\n    needs = frozenset({'auxilary'})", "auxiliary"),
     "m11:A": (HEAD + "class A(Algorithm):\n    def local_los(self): ...", "local_loss"),
     "m12:A": (HEAD + "class A(Algorithm):\n    mu: float = 1.0", "mu.*dataclass"),
+    "m15:A": (HEAD + "class A(Algorithm):\n    server_steps = 'n'", "server_steps.*'n'.*has: none"),
     "m14:A": ("class A: pass\nraise SystemExit", r"SystemExit.*m14\.py, line 2"),
     "m13:A": (HEAD + "@dataclass\nclass A(Algorithm):\n    x: float = 1.0", r"non-frozen.*m13\.py"),
 }
