@@ -63,7 +63,8 @@ _READING = (
     "interval is of its own, not corrected for their number. A dash: a run diverged there.",
     "**All cells**: the mean over all α and participations, as in the picture. All its intervals "
     "hold at once.",
-    "**Traffic, time**: multiples of FedAvg's. **Diverged**: runs, of all.",
+    "**Traffic, time**: multiples of FedAvg's; time where both ran with one version of torch. "
+    "**Diverged**: runs, of all.",
     "`fedkf` evaluates the mean of all clients' latest models, the others the round's model.",
     "`python -m bench.compare --board reference --metric selected --over-cells --reference "
     f"{REFERENCE}` prints all methods.",

@@ -101,11 +101,8 @@ what selecting a round on validation promised beyond the test set |
 ([rule](results.md#which-configuration-is-selected)) |
 | `diverged_count` | number of finished runs that diverged |
 | `diverged`, `shortened`, `uncertified` | of any finished run |
-| `platforms` | what the finished runs ran on, 8 digits for each device, versions of packages and \
-arithmetic of the processor |
-| `versions_mixed` | whether these are several |
-| `environments` | the environments of the finished runs, in which processor, threads, backend and \
-pack count as well |
+| `platforms` | the [platforms](results.md#platforms) of the finished runs, 8 digits each |
+| `platforms_mixed` | whether the finished runs ran on several platforms |
 | `data_mixed` | a finished run has another copy of the data, or another partition, than most of \
 the cell |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |

@@ -28,8 +28,11 @@ CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one i
 # Metrics in which it is tested whether a row can be the best of its cell.
 TESTED = ("best_accuracy", "final_accuracy", "selected_accuracy")
 HASHED_VERSIONS = 10_000  # from here on a version is a hash of code, not a number given by hand
-# Runs that agree in these are on one platform: there a command gives the same numbers again.
+# Runs that agree in these are on one platform. `versions` has the arithmetic of the processor, in
+# rows that know it.
 PLATFORM = ("versions", "package_version", "device")
+# What `with_seeds` tells of each seed's runs -> the columns in which runs of one place agree.
+PLACES = {"platforms": PLATFORM, "environments": ENVIRONMENT}
 # Columns that `confirmed.confirmed` adds to runs.
 CHOICE = ("configurations", "configurations_diverged", "chosen_on")
 
@@ -81,10 +84,8 @@ def leaderboard(
           of finished runs that diverged;
         - `personal`: whether a run's accuracies are of each client's own model;
         - `platforms`: the platforms of the finished runs, 8 hexadecimal digits each, separated by
-          commas: what they ran on (device, versions of packages, arithmetic of the processor);
-        - `versions_mixed`: these are several;
-        - `environments`: likewise the environments (`rows.schema.ENVIRONMENT`), which differ in
-          processor, threads, backend and pack as well;
+          commas (`PLATFORM`);
+        - `platforms_mixed`: these are several;
         - `data_mixed`: a finished run has other data than most of the cell (`on_other_data`).
 
         For each metric of `NUMBERS` there are statistics over finished runs:
@@ -147,18 +148,21 @@ def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
 def with_seeds(
     board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Number], tuned: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Add a column `seeds` to `board`: for each row, metric -> seed -> value.
+    """Add the columns `seeds` and `places` to `board`.
 
-    Finished runs have values. A run that diverged has the accuracy of its last model.
+    `seeds` has for each row metric -> seed -> value. Finished runs have values. A run that diverged
+    has the accuracy of its last model. `places` has name of `PLACES` -> seed -> digests of the
+    places of its finished replicates.
 
     `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the
     columns of `metrics`.
     """
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
+    metrics = list(dict.fromkeys(metrics))
     runs = _one_run_per_seed(current(runs, tuned))
+    places = _places(keyed_by_partition(runs), wanted)
     runs = by_partition(runs, [metric.name for metric in metrics])
-    on_board = pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)
-    runs = runs[(runs["status"] == "finished") & on_board]
+    runs = _finished_on(runs, wanted)
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     keys = pd.MultiIndex.from_frame(runs[CONFIGURATION])
     for metric in metrics:
@@ -166,8 +170,31 @@ def with_seeds(
         for key, seed, value in zip(keys, runs["seed"], values, strict=True):
             if pd.notna(value):
                 seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
-    in_order = [seeds[key] for key in wanted]
-    return board.assign(seeds=pd.Series(in_order, index=board.index, dtype=object))
+    columns = {}
+    for name, by_key in (("seeds", seeds), ("places", places)):
+        in_order = [by_key[key] for key in wanted]
+        columns[name] = pd.Series(in_order, index=board.index, dtype=object)
+    return board.assign(**columns)
+
+
+def _places(
+    runs: pd.DataFrame, wanted: pd.MultiIndex
+) -> dict[tuple[str, ...], dict[str, dict[int, set[str]]]]:
+    """Return configuration -> name of `PLACES` -> seed -> digests."""
+    runs = _finished_on(runs, wanted)
+    keys = pd.MultiIndex.from_frame(runs[CONFIGURATION])
+    places: dict[tuple[str, ...], dict[str, dict[int, set[str]]]]
+    places = {key: {name: {} for name in PLACES} for key in wanted}
+    for name, columns in PLACES.items():
+        for key, seed, place in zip(keys, runs["seed"], _digests(runs, columns), strict=True):
+            places[key][name].setdefault(int(seed), set()).add(place)
+    return places
+
+
+def _finished_on(runs: pd.DataFrame, wanted: pd.MultiIndex) -> pd.DataFrame:
+    """Select the finished runs of some configurations."""
+    on_board = pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)
+    return runs[(runs["status"] == "finished") & on_board]
 
 
 def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.Series:
@@ -253,18 +280,13 @@ def _flags(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
     cells = _cells(runs["setting_json"], tuned)
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
-    places = {
-        "platforms": _digests(runs, PLATFORM).where(finished),
-        "environments": _digests(runs, ENVIRONMENT).where(finished),
-    }
-    groups = runs[CONFIGURATION].assign(**flags, **places).groupby(CONFIGURATION)
+    platforms = _digests(runs, PLATFORM).where(finished)
+    groups = runs[CONFIGURATION].assign(**flags, platforms=platforms).groupby(CONFIGURATION)
     any_run = groups[list(flags)].any()
-    several = groups["platforms"].nunique() > 1
-    return any_run.join(groups[list(places)].agg(_joined)).assign(versions_mixed=several)
-
-
-def _joined(names: pd.Series) -> str:
-    return ", ".join(sorted(names.dropna().unique()))
+    return any_run.assign(
+        platforms=groups["platforms"].agg(lambda names: ", ".join(sorted(names.dropna().unique()))),
+        platforms_mixed=groups["platforms"].nunique() > 1,
+    )
 
 
 def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Number]) -> list[pd.DataFrame]:
@@ -395,8 +417,7 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[st
     columns += ["selected_on", "n", "failed", "stopped"]
     columns += [*_choice_columns(board), "selected", "validation_gap"]
     columns += ["diverged", "diverged_count", "shortened"]
-    columns += ["uncertified", "platforms", "versions_mixed", "environments"]
-    columns += ["data_mixed", "personal"]
+    columns += ["uncertified", "platforms", "platforms_mixed", "data_mixed", "personal"]
     for name in metrics:
         columns += [f"{name}_{part}" for part in ("mean", "std", "low", "high", "rank")]
     columns += [f"{name}_excluded" for name in TESTED]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ FLAGS: dict[str, Flag] = {
         "not certified", "an algorithm from outside that the self-test has not passed", "¶"
     ),
     "mixed": Flag(
-        "mixed platforms", "runs on unlike platforms (device, versions of packages, processor)", "‡"
+        "mixed platforms", "on unlike platforms (device, versions of packages, processor)", "‡"
     ),
     "data": Flag(
         "other data",
@@ -82,7 +82,7 @@ def flags_of(record: Mapping[str, Any]) -> list[str]:
         "stopped": record["stopped"],
         "shortened": record["shortened"],
         "uncertified": record["uncertified"],
-        "mixed": record["versions_mixed"],
+        "mixed": record["platforms_mixed"],
         "data": record["data_mixed"],
         "personal": record["personal"],
         "partial": record["n"] and (record["failed"] or record["stopped"]),
@@ -92,14 +92,6 @@ def flags_of(record: Mapping[str, Any]) -> list[str]:
         "selected": record["selected"],
     }
     return [key for key, value in holds.items() if value]
-
-
-def on_several(column: str, records: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether rows of a leaderboard are of runs on several `platforms` or `environments`."""
-    names: set[str] = set()
-    for record in records:
-        names |= set(filter(None, record[column].split(", ")))
-    return len(names) > 1
 
 
 def flags_to_show(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -59,9 +59,10 @@ def _differences(metric: Number, comparison: Problem, drawn: Sequence[Gain]) -> 
     notes = [
         f"{metric.short.capitalize()} accuracy ({metric.of}): mean difference from {BASELINE} over "
         f"{cells}, paired by partition; {intervals}",
-        f"Traffic and time of a run in multiples of {BASELINE}'s; runs that diverged, of all",
+        f"Traffic and time of a run in multiples of {BASELINE}'s, time where both ran in one "
+        "environment; runs that diverged, of all",
     ]
-    notes += [note.capitalize() for note in platforms_noted(drawn)]
+    notes += [note[0].upper() + note[1:] for note in platforms_noted(drawn)]
     panels = forest(rows, axis, columns)
     return picture(title(comparison), notes, [panels], beside=_BESIDE)
 

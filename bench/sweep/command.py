@@ -403,7 +403,7 @@ def _print_board(plan: Plan, store: Store) -> None:
 
 
 def _suggest_compare(plan: Plan, out: Path) -> None:
-    """Say which command prints the tables again, if `bench.compare` alone would not."""
+    """Say which command prints the tables again, if it needs options of how they were chosen."""
     words: list[object] = []
     over = ""
     if plan.tuned:

@@ -196,6 +196,8 @@ def _notes_on_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]
         yield "rows with fewer than 3 seeds are not ranked where others have 3"
     if _has_unlike_seeds(competitors, heads):
         yield "algorithms ran on different seeds: --reference compares seed by seed"
+    if _has_unlike_platforms(competitors, heads):
+        yield f"algorithms ran {FLAGS['mixed'].meaning}: --reference marks such differences"
 
 
 def _has_unlike_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
@@ -208,6 +210,15 @@ def _has_unlike_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
     for cells in lines:
         with_seeds = [cell for cell in cells if cell.state == "value" and cell.seeds]
         if len({frozenset(cell.seeds) for cell in with_seeds}) > 1:
+            return True
+    return False
+
+
+def _has_unlike_platforms(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
+    """Return whether a seed's runs of two algorithms of a column are on unlike platforms."""
+    for column, head in enumerate(heads):
+        competing = [row.cells[column] for row in rows if row.cells[column].competes]
+        if not head.at_defaults and any(cell.is_unlike(competing[0]) for cell in competing[1:]):
             return True
     return False
 

@@ -5,7 +5,7 @@ Nothing is rendered here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ _RECORD_FIELDS = (
     *("n", "selected", "selected_on", "configurations", "configurations_diverged"),
     *("chosen_on", "validation_gap"),
     *("failed", "stopped", "shortened", "uncertified", "cell"),
-    *("platforms", "environments", "versions_mixed", "data_mixed"),
+    *("platforms", "platforms_mixed", "data_mixed"),
 )
 
 
@@ -100,6 +100,21 @@ class TableCell:
             return {}
         by_metric = self.record.get("seeds") or {}
         return by_metric.get(self.metric.name) or {}
+
+    def places(self, name: str) -> Mapping[int, Collection[str]]:
+        """Return the `platforms` or `environments` of the finished runs of each seed.
+
+        Empty unless the leaderboard was made `with_seeds`.
+        """
+        return {} if self.record is None else (self.record.get("places") or {}).get(name, {})
+
+    def is_unlike(self, other: TableCell) -> bool:
+        """Return whether the runs of a common seed of two cells are on several platforms."""
+        theirs = other.places("platforms")
+        for seed, platforms in self.places("platforms").items():
+            if seed in theirs and len({*platforms, *theirs[seed]}) > 1:
+                return True
+        return False
 
     @property
     def rank(self) -> int | None:

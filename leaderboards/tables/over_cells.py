@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from leaderboards.flags import FLAGS, on_several
+from leaderboards.flags import FLAGS
 from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import REFERENCES, SPLIT_FIELDS, Record, values_of
 from leaderboards.rows.schema import canonical_json
@@ -32,6 +33,7 @@ from leaderboards.tables.model import (
 )
 from leaderboards.tables.sheets import matching_label, p_text
 
+CellPair = tuple[TableCell, TableCell]  # an algorithm's cell, and the reference's
 # The setting of a cell, and the table cells of its rivals by label.
 PooledCell = tuple[Mapping[str, Any], Mapping[str, TableCell]]
 
@@ -43,8 +45,8 @@ _POOLED = (
     "2^(1 - seeds)",
     "ahead in: partitions in which the algorithm is better",
     "traffic, time: of a run, in multiples of the reference's in the same cell, median over cells",
-    "time is of the shortest run of a cell, and of cells whose runs share device, processor, "
-    "threads, backend, pack and versions",
+    "time is of the shortest runs, where both ran in one environment: device, processor, threads, "
+    "backend, pack, versions",
 )
 _DIVERGED = "diverged: runs that did, of all; they count with the accuracy of their last model"
 _RANKS = (
@@ -75,9 +77,9 @@ class Gain:
         traffic: bytes sent and received in a run over the reference's, median over cells; None if
             that is unknown, or the reference sends nothing.
         time: seconds of the shortest run over the seconds of the reference's shortest run, median
-            over cells whose runs share an environment; None if there is none, or the tables'
+            over cells and environments that both have; None if there is none, or the tables'
             `seeds` have no seconds.
-        several_platforms: whether a cell has runs on unlike platforms.
+        platforms_mixed: whether in some cell the two ran on unlike platforms.
     """
 
     pooled: PooledDifference
@@ -85,7 +87,7 @@ class Gain:
     runs: int
     traffic: float | None
     time: float | None
-    several_platforms: bool
+    platforms_mixed: bool
 
 
 def baseline(tables: Sequence[ResultTable], reference: str) -> str | None:
@@ -122,46 +124,58 @@ def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Ga
         diverged = sum(int(record["diverged_count"]) for record in records)
         runs = sum(int(record["n"]) for record in records)
         pairs = [(rivals[method], rivals[label]) for rivals in with_method if label in rivals]
-        traffic = _ratio(pairs, _traffic)
-        alike = [pair for pair in pairs if not _differ_in("environments", pair)]
-        time = _ratio(alike, _shortest)
-        mixed = any(_differ_in("platforms", pair) for pair in pairs)
+        traffic = _traffic(pairs)
+        time = _time(pairs)
+        mixed = any(cell.is_unlike(reference) for cell, reference in pairs)
         results.append(Gain(difference, diverged, runs, traffic, time, mixed))
     sign = -1 if metric.higher_is_better else 1
     return tuple(sorted(results, key=lambda gain: sign * gain.pooled.difference))
 
 
-def _ratio(
-    pairs: Sequence[tuple[TableCell, TableCell]], cost: Callable[[Record], float | None]
-) -> float | None:
-    """Return costs in multiples of the reference's, median over cells without a diverged run.
-
-    `pairs`: the algorithm's cell and the reference's.
-    """
+def _traffic(pairs: Sequence[CellPair]) -> float | None:
+    """Return bytes in multiples of the reference's, median over cells without a diverged run."""
     ratios = []
-    for cell, reference in pairs:
-        if cell.state == "value" and reference.state == "value":
-            own_cost = cost(cell.record or {})
-            reference_cost = cost(reference.record or {})
-            if own_cost is not None and reference_cost:
-                ratios.append(own_cost / reference_cost)
+    for pair in pairs:
+        if _is_timed(pair):
+            own, reference = (_bytes(cell.record or {}) for cell in pair)
+            if own is not None and reference:
+                ratios.append(own / reference)
     return median(ratios) if ratios else None
 
 
-def _differ_in(column: str, cells: Iterable[TableCell]) -> bool:
-    return on_several(column, [cell.record for cell in cells if cell.record is not None])
-
-
-def _traffic(record: Record) -> float | None:
+def _bytes(record: Record) -> float | None:
     sent = record["bytes_up_mean"]
     received = record["bytes_down_mean"]
     return None if sent is None or received is None else float(sent + received)
 
 
-def _shortest(record: Record) -> float | None:
-    """Return the time of the shortest run: disturbances only make a run longer."""
-    seconds = (record.get("seeds") or {}).get(TIME.name) or {}
-    return min(seconds.values(), default=None)
+def _time(pairs: Sequence[CellPair]) -> float | None:
+    """Return seconds in multiples of the reference's, median over cells and environments.
+
+    Cells with a diverged run are left out, and so are environments in which only one of the two
+    ran.
+    """
+    ratios = []
+    for pair in pairs:
+        if _is_timed(pair):
+            own, reference = map(_shortest, pair)
+            ratios += [own[name] / reference[name] for name in own if reference.get(name)]
+    return median(ratios) if ratios else None
+
+
+def _is_timed(pair: CellPair) -> bool:
+    return all(cell.state == "value" for cell in pair)
+
+
+def _shortest(cell: TableCell) -> dict[str, float]:
+    """Return environment -> time of its shortest run: disturbances only make a run longer."""
+    seconds = ((cell.record or {}).get("seeds") or {}).get(TIME.name) or {}
+    shortest: dict[str, float] = {}
+    for seed, environments in cell.places("environments").items():
+        if len(environments) == 1 and seed in seconds:
+            (name,) = environments
+            shortest[name] = min(seconds[seed], shortest.get(name, math.inf))
+    return shortest
 
 
 def over_cells(
@@ -383,8 +397,8 @@ def ratio_text(ratio: float | None) -> str:
 
 def platforms_noted(compared: Sequence[Gain]) -> list[str]:
     """Name the differences between runs on unlike platforms in a note, if there are any."""
-    mixed = [gain.pooled.method for gain in compared if gain.several_platforms]
-    others = [gain.pooled.method for gain in compared if not gain.several_platforms]
+    mixed = [gain.pooled.method for gain in compared if gain.platforms_mixed]
+    others = [gain.pooled.method for gain in compared if not gain.platforms_mixed]
     if not mixed:
         return []
     if not others:
@@ -393,7 +407,7 @@ def platforms_noted(compared: Sequence[Gain]) -> list[str]:
         which = f"all differences but those of {', '.join(others)}"
     else:
         which = ", ".join(mixed)
-    return [f"{FLAGS['mixed'].meaning}: {which}"]
+    return [f"{FLAGS['mixed'].meaning}, in some cells: {which}"]
 
 
 def diverged_text(gain: Gain) -> str:
@@ -421,7 +435,7 @@ def _gain_record(gain: Gain, metric: Number, reference: str, p_by_seed: float) -
         "cells": entry.cells,
         "traffic_ratio": gain.traffic,
         "time_ratio": gain.time,
-        "several_platforms": gain.several_platforms,
+        "platforms_mixed": gain.platforms_mixed,
         "diverged": gain.diverged,
         "runs": gain.runs,
     }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from leaderboards.flags import FLAGS, on_several
+from leaderboards.flags import FLAGS
 from leaderboards.numbers import Number
-from leaderboards.problems import Record
 from leaderboards.stats.best import FromBest, from_best
 from leaderboards.stats.seeds import Comparison, Seeds, corrected, paired
 from leaderboards.tables.captions import measured, of_whose_models, records_of
@@ -18,6 +17,7 @@ from leaderboards.tables.model import (
     Head,
     ResultTable,
     Sheet,
+    TableCell,
     interval_text,
     limits,
     number_text,
@@ -33,9 +33,9 @@ _FROM_BEST = (
     f"{EXCLUDED} {WHEN_EXCLUDED}",
     "not tested: fewer than 3 common seeds",
 )
-_UNLIKE = {  # mark behind a difference -> its meaning
-    FLAGS["data"].mark: "between copies of the data, or partitions",
-    FLAGS["mixed"].mark: FLAGS["mixed"].meaning,
+_UNLIKE = {  # flag of a difference -> meaning of its mark
+    "data": "between copies of the data, or partitions",
+    "mixed": FLAGS["mixed"].meaning,
 }
 _DIFFERENCES = (
     "[low, high] 95 % interval of each difference by itself, Student's t over common seeds",
@@ -66,10 +66,12 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
         compared |= _family(table, metric, name)
     if not compared:
         return None
-    marks, notes_on_marks = _unlike(table, name, list(compared))
+    unlike = _unlike(table, name, compared)
     texts: dict[CellKey, str] = {}
     for key, comparison in compared.items():
-        texts[key] = _difference_text(comparison, key[1].metric) + marks[key]
+        flags = [flag for flag in _UNLIKE if key in unlike[flag]]
+        marks = [FLAGS[flag].mark for flag in flags if len(unlike[flag]) < len(compared)]
+        texts[key] = _difference_text(comparison, key[1].metric) + "".join(marks)
     heads = [head for _, head in table.results]
     rows = {}
     for row in table.rows:
@@ -81,14 +83,18 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
     notes: list[str] = []
     if any(metric.differs_by_seed for metric in metrics.values()):
         notes += _DIFFERENCES
-    notes += notes_on_marks
+    notes += _notes_on(unlike, len(compared))
     return sheet(
         f"{table.title} · difference from {name}",
         captions,
         [(head.title, head.label) for head in heads],
         rows,
         notes,
-        [_difference_record(table, head, comparison) for (_, head), comparison in compared.items()],
+        [
+            _difference_record(table, key[1], comparison)
+            | {"data_mixed": key in unlike["data"], "platforms_mixed": key in unlike["mixed"]}
+            for key, comparison in compared.items()
+        ],
     )
 
 
@@ -111,41 +117,33 @@ def _family(table: ResultTable, metric: Number, reference: str) -> dict[CellKey,
 
 
 def _unlike(
-    table: ResultTable, reference: str, keys: Sequence[CellKey]
-) -> tuple[dict[CellKey, str], list[str]]:
-    """Return marks of differences between runs on other data, or on unlike platforms, and notes.
-
-    A mark that all differences have is not printed: a note says so.
-    """
-    records: dict[CellKey, Record] = {}
+    table: ResultTable, reference: str, keys: Collection[CellKey]
+) -> dict[str, set[CellKey]]:
+    """Return key of `_UNLIKE` -> the differences between runs on other data or platforms."""
+    cells: dict[CellKey, TableCell] = {}
     for row in table.rows:
         for head, cell in zip(table.heads, row.cells, strict=True):
-            if cell.competes and cell.record is not None:
-                records[row.label, head] = cell.record
-    marks = dict.fromkeys(keys, "")
+            if cell.competes:
+                cells[row.label, head] = cell
+    unlike: dict[str, set[CellKey]] = {flag: set() for flag in _UNLIKE}
+    for label, head in keys:
+        pair = (cells[label, head], cells[reference, head])
+        if any(cell.record and cell.record["data_mixed"] for cell in pair):
+            unlike["data"].add((label, head))
+        if pair[0].is_unlike(pair[1]):
+            unlike["mixed"].add((label, head))
+    return unlike
+
+
+def _notes_on(unlike: Mapping[str, Collection[CellKey]], count: int) -> list[str]:
+    """Explain the marks of `_UNLIKE`; one that all differences would have is none of theirs."""
     notes = []
-    for mark, meaning in _UNLIKE.items():
-        unlike = []
-        for label, head in keys:
-            if mark in _marks_of(records[label, head], records[reference, head]):
-                unlike.append((label, head))
-        if len(unlike) == len(keys):
+    for flag, meaning in _UNLIKE.items():
+        if len(unlike[flag]) == count:
             notes.append(f"all differences: {meaning}")
-        elif unlike:
-            notes.append(f"{mark} {meaning}")
-            for key in unlike:
-                marks[key] += mark
-    return marks, notes
-
-
-def _marks_of(record: Record, reference: Record) -> str:
-    """Return the marks of one difference."""
-    marks = ""
-    if record["data_mixed"] or reference["data_mixed"]:
-        marks += FLAGS["data"].mark
-    if on_several("platforms", [record, reference]):
-        marks += FLAGS["mixed"].mark
-    return marks
+        elif unlike[flag]:
+            notes.append(f"{FLAGS[flag].mark} {meaning}")
+    return notes
 
 
 def against_best(table: ResultTable) -> Sheet | None:
@@ -254,7 +252,7 @@ def p_text(p: float) -> str:
     return f"{p:.3g}" if two == "0.05" else two
 
 
-def _difference_record(table: ResultTable, head: Head, comparison: Comparison) -> Mapping[str, Any]:
+def _difference_record(table: ResultTable, head: Head, comparison: Comparison) -> dict[str, Any]:
     return {
         **_column_fields(table, head),
         "algorithm": comparison.algorithm,

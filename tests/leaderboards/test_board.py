@@ -330,12 +330,12 @@ def test_flags_are_those_of_any_finished_run():
         failed_row("b", {"x": 1}, {}, 1, package_version="0.2.0", diverged=True),
     ]
     board = board_of(rows).set_index("algorithm")
-    assert board.loc["a", ["diverged", "shortened", "versions_mixed"]].tolist() == [
+    assert board.loc["a", ["diverged", "shortened", "platforms_mixed"]].tolist() == [
         False,
         True,
         True,
     ]
-    assert board.loc["b", ["diverged", "shortened", "versions_mixed"]].tolist() == [
+    assert board.loc["b", ["diverged", "shortened", "platforms_mixed"]].tolist() == [
         False,
         False,
         False,

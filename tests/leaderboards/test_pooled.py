@@ -255,3 +255,26 @@ def test_unlike_platforms_are_named_and_not_timed() -> None:
     texts = {row.label: row.cells[0].words for row in by_cell.table.rows}
     marked = {label for label, text in texts.items() if text and "‡" in text}
     assert marked == {"moon"}
+    flagged = [record for record in by_cell.records if record["platforms_mixed"]]
+    assert {(record["algorithm"], record["alpha"]) for record in flagged} == {("moon", 0.1)}
+
+
+def test_platforms_are_compared_seed_by_seed() -> None:
+    """Seeds on several machines have a common one each, and further seeds of one do not matter."""
+    rows = []
+    for name, seconds in (("fedavg", 10.0), ("fedprox", 20.0)):
+        for seed in range(4):
+            there = {"device": "some GPU", "seconds": seconds / 5} if seed == 2 else {}
+            columns = {"final_accuracy": 0.5 + seed / 100, "seconds": seconds} | there
+            rows.append(make_row(name, {}, {}, seed, **columns))
+    rows.append(make_row("fedavg", {}, {}, 9, final_accuracy=0.5, device="other", seconds=1.0))
+    runs = pd.DataFrame(rows)
+    metrics = [NUMBERS["final_accuracy"], NUMBERS["seconds"]]
+    tables = tables_of(with_seeds(leaderboard(runs), runs, metrics), metrics)
+    sheet = pooled_against(tables, metrics[0], "fedavg")
+    assert sheet is not None
+    (record,) = sheet.records
+    assert (record["time_ratio"], record["platforms_mixed"]) == (2.0, False)
+    by_cell = against(tables[0], "fedavg")
+    assert by_cell is not None
+    assert not any("platforms" in note for note in by_cell.table.notes)

@@ -93,13 +93,18 @@ def test_one_diverged_replicate_is_a_diverged_partition() -> None:
 def test_replicates_on_other_platforms_or_data_are_seen() -> None:
     rows = [replicate(101, 0), replicate(101, 1), replicate(102, 0)]
     (alike,) = leaderboard(pd.DataFrame(rows)).to_dict("records")
-    assert (alike["versions_mixed"], alike["data_mixed"]) == (False, False)
+    assert (alike["platforms_mixed"], alike["data_mixed"]) == (False, False)
     rows[1] = replicate(101, 1, device="some GPU")
     rows[2] = replicate(102, 0, dataset_hash="ef56")
     (mixed,) = leaderboard(pd.DataFrame(rows)).to_dict("records")
-    assert (mixed["versions_mixed"], mixed["data_mixed"]) == (True, True)
+    assert (mixed["platforms_mixed"], mixed["data_mixed"]) == (True, True)
     assert alike["platforms"] in mixed["platforms"].split(", ")
-    assert mixed["environments"].split(", ") == sorted(map(environment_key, rows[:2]))
+    runs = pd.DataFrame(rows)
+    (record,) = with_seeds(leaderboard(runs), runs, [FINAL, FINAL]).to_dict("records")
+    assert record["places"]["environments"] == {
+        101: set(map(environment_key, rows[:2])),
+        102: {environment_key(rows[2])},
+    }
 
 
 def test_partitions_are_named_or_the_seed() -> None:
