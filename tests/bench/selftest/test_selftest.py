@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import holds
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from algorithms import build, entry
@@ -30,6 +31,7 @@ from bench.selftest.command import main
 from bench.selftest.communication import ROUNDS, _traffic_by_round
 from bench.selftest.contract import HOOKS
 from bench.selftest.contract_monitor import ContractMonitor
+from bench.selftest.equations.checks import ONE_CLIENT, Limit
 
 HEAD = """
 from dataclasses import dataclass, field
@@ -440,3 +442,25 @@ def test_public_samples_in_a_pure_hook_are_no_fault_of_packs(
     monkeypatch.syspath_prepend(tmp_path)
     outcome = run_check(Candidate("readers:Readers", entry("readers:Readers")), "backends")
     assert outcome.status == "passed", outcome.problems
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        (Limit({"mu": 0}), "mu=0 = fedavg"),
+        (Limit({}, rows=("_t1", "")), "row _t1 = fedavg"),
+        (Limit.of_equal_clients(mu=0), "mu=0, equal clients = fedavg"),
+        (Limit({}, sizes=ONE_CLIENT, rounds=1), "one client, round 1 = fedavg"),
+        (
+            Limit({}, "feddkd", {"steps": 0}, without_batchnorm=True),
+            "no BatchNorm = feddkd steps=0",
+        ),
+        (Limit({}), "as it is = fedavg"),
+    ],
+)
+def test_a_limit_is_described(limit: Limit, text: str) -> None:
+    assert str(limit) == text
+
+
+def test_fedbn_is_fedavg_on_models_without_batchnorm() -> None:
+    holds("fedbn", "reductions")
