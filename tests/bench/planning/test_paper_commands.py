@@ -221,6 +221,17 @@ def test_mistakes_end_with_status_2(
 # What the dry run says.
 
 
+def test_a_dry_run_begins_with_a_line_on_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDKD_DATA", str(tmp_path))
+    arguments = ["--paper", "fedgkd", "--table", "3", "--dry-run", "--out", str(tmp_path)]
+    assert run(*arguments) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("Table 3 of fedgkd: 72 printed cells, ")
+    assert line.endswith("that the paper tried is run"), "in one line, on any terminal"
+
+
 @pytest.mark.parametrize(
     ("paper", "table"), [("fedgkd", "fig2"), ("feddkd", "III"), ("fedcad", "2"), ("fedkf", "3")]
 )

@@ -464,3 +464,12 @@ def test_a_limit_is_described(limit: Limit, text: str) -> None:
 
 def test_fedbn_is_fedavg_on_models_without_batchnorm() -> None:
     holds("fedbn", "reductions")
+
+
+def test_one_certificate_is_a_table_and_several_are_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["fedavg", "--only", "memory"]) == 0
+    assert "measured" in capsys.readouterr().out
+    assert main(["fedavg", "fedprox", "--only", "memory"]) == 0
+    assert "measured" not in capsys.readouterr().out

@@ -26,13 +26,11 @@ from pyarrow import fs
 from rows import CURVE, START, curve_of, failed_row, make_row, sound_row
 
 from bench import artifacts, boards
-from bench.errors import UsageError
 from bench.state_files import STATE_VERSION
 from bench.sweep import command as sweep
-from bench.sweep.preflight import mirror_url
 from bench.sync import mirror
 from bench.sync.mirror import Mirror, Moved, Pusher, open_mirror
-from bench.sync.place import MirrorProblem, Place, open_place, refuse_password
+from bench.sync.place import MirrorProblem, Place
 from leaderboards import Store
 from leaderboards.rows.segments import compact
 from leaderboards.rows.verify import validate
@@ -410,55 +408,6 @@ def test_what_is_not_mirrored_at_the_end_is_said_with_what_to_do(
     assert str(error.args[-1]) in said
     assert f"python -m bench.boards push failing://x {out}" in said
     assert set(before) <= set(listed(out))
-
-
-@pytest.mark.parametrize("words", [["--dry-run", "--json"], ["--offline"]])
-@pytest.mark.parametrize("url", ["s3://key:secret@bucket/x", "gs://key:se/secret@bucket/x"])
-def test_a_password_is_never_printed(
-    url: str,
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    command = ["--algo", "fedavg", "--dataset", "digits", "--out", str(tmp_path), *words]
-    assert sweep.main([*command, "--mirror", url]) == 2
-    monkeypatch.setenv("FEDKD_MIRROR", url)
-    assert sweep.main(command) == 2
-    said = capsys.readouterr()
-    assert "secret@" not in said.out + said.err
-    assert said.err.count("has a password in it") == 2
-
-
-@pytest.mark.parametrize(
-    "url", ["hdfs://host:8020/a@b", "s3://bucket/a:b", "s3://key@bucket/x", "a:b@c"]
-)
-def test_what_is_no_password_is_none(url: str) -> None:
-    refuse_password(url)
-
-
-def test_a_url_of_no_file_system_is_refused() -> None:
-    with pytest.raises(UsageError, match="nope://host/x"):
-        open_place("nope://host/x")
-
-
-@pytest.mark.parametrize("where", [".", "inside", ".."])
-def test_a_mirror_within_the_folder_or_around_it_is_refused(where: str, tmp_path: Path) -> None:
-    out = tmp_path / "a" / "out"
-    with pytest.raises(UsageError, match=str(out)):
-        open_mirror(str(out / where), out)
-
-
-def test_the_variable_stands_in_for_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDKD_MIRROR", "s3://bucket/x")
-    assert mirror_url(None) == "s3://bucket/x"
-    assert mirror_url("/there") == "/there"
-    assert mirror_url("") is None
-    assert mirror_url("/there", offline=True) == "/there"
-    with pytest.raises(UsageError, match="--offline"):
-        mirror_url(None, offline=True)
-    monkeypatch.delenv("FEDKD_MIRROR")
-    assert mirror_url(None) is None
 
 
 def test_s3_without_a_network_is_exit_3_in_words(
