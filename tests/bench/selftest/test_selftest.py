@@ -348,7 +348,7 @@ def test_backends_are_compared_with_momentum_where_it_is_allowed(name: str, mome
     assert any(fields.get("momentum") for fields in cases) == momentum
 
 
-@pytest.mark.parametrize("found", [[0.1], [2.0, 0.1, 0.2], [2.0, 0.1, 3.0, 4.0, 0.2]])
+@pytest.mark.parametrize("found", [[0.1], [1.0], [2.0, 0.1, 0.2], [2.0, 0.1, 3.0, 4.0, 0.2]])
 def test_most_seeds_decide_in_float32(found: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Distances by seed, all with a bound of 1; seeds that cannot change the verdict are left out."""
     distances = itertools.chain.from_iterable((value, 1.0) for value in found)
