@@ -486,3 +486,11 @@ def test_a_papers_table_needs_no_runs(folder, tmp_path, capsys):
     assert (str(tmp_path / folder) in shown.err) == bool(folder)
     assert rows
     assert all(not row["ours"] for row in rows)
+
+
+def test_a_folder_that_is_not_there_is_named_beside_print(tmp_path, capsys):
+    missing = tmp_path / "missing"
+    assert main(["--paper", "fedgkd", "--table", "3", "--out", str(missing)]) == 0
+    printed = capsys.readouterr()
+    assert f"nothing is in {missing}, which does not exist" in printed.err
+    assert "not run" in printed.out
