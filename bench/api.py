@@ -213,6 +213,8 @@ def load(source: str | Path) -> Frames:
     from leaderboards.board import leaderboard
 
     by_name = isinstance(source, str) and not Path(source).exists()
+    if by_name and Path(source).name != source:
+        raise UsageError(f"there is no folder or file {source}")
     arguments = _compare_arguments({"board" if by_name else "out": str(source)})
     selected = selection(arguments)
     folders = source_of(folders_of(arguments.out), selected)

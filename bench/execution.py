@@ -61,7 +61,7 @@ class Execution:
             that takes long is given up with its round.
         notice_file: workers append the suite's own warnings to it; None for stderr.
         data_hashes: data set -> hash of the data at hand; rows of other data are not stored ones.
-        certified: whether the algorithms from outside passed the self-test's quick part.
+        certified: the algorithms from outside that passed the self-test's quick part.
         provenance: columns that are the same for all rows, such as command and commit.
         executor: `ray` or `inline`.
         concurrent: trials at once; None for as many as fit.
@@ -89,7 +89,7 @@ class Execution:
     stop_file: str | None = None
     notice_file: str | None = None
     data_hashes: Mapping[str, str] = field(default_factory=dict)
-    certified: bool = False
+    certified: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     executor: str = "ray"
     concurrent: int | None = None

@@ -32,7 +32,9 @@ FLAGS: dict[str, Flag] = {
     "stopped": Flag("stopped", "a search stopped a run early; such runs enter no mean"),
     "shortened": Flag("shortened", "fewer rounds or less data than the preset", "†"),
     "uncertified": Flag(
-        "not certified", "an algorithm from outside that the self-test has not passed", "¶"
+        "not certified",
+        "an algorithm from outside whose self-test did not pass, or was left out",
+        "¶",
     ),
     "mixed": Flag(
         "mixed platforms", "on unlike platforms (device, versions of packages, processor)", "‡"
@@ -43,7 +45,7 @@ FLAGS: dict[str, Flag] = {
         "‖",
     ),
     "personal": Flag(
-        "personal", "personal: of each client's own model; on the test set, mean over clients", "°"
+        "personal", "personal: of each client's own model (on the test set, the mean of them)", "°"
     ),
     "partial": Flag("partial", "some seeds failed or were stopped", "§"),
     "single": Flag("1 seed", "a single seed: no spread, no interval, no test"),

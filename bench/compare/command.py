@@ -211,8 +211,10 @@ def _sheets(
     if reference and arguments.format != "csv":
         differences = [pooled_against(tables, metric, reference) for metric in metrics]
         sheets += filter(None, differences)
+    elif reference:
+        say("csv has the ranks over cells alone; --format json has the differences, too")
     pooled = [over_cells(tables, metric, reference) for metric in metrics]
-    if not any(pooled):
+    if not any(pooled) and not sheets:
         raise UsageError(
             "--over-cells takes two algorithms with results in two cells (settings) or more, "
             "of three seeds where others have three"

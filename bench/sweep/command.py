@@ -219,7 +219,7 @@ def _train(plan: Plan, execution: Execution, command: str, spent: float = 0.0) -
         if not (run_specs or plan.searches):
             return EXIT_OK
         trials = trials_of(plan, run_specs, execution.pack)
-        certified = False
+        certified: tuple[str, ...] = ()
         if not options.uncertified:
             certified = check_algorithms([*run_specs, *plan.searches])
         time_budget = options.time_budget

@@ -284,17 +284,17 @@ def check_out(out: Path) -> None:
         ) from None
 
 
-def check_algorithms(asked: Iterable[RunSpec | Search]) -> bool:
-    """Certify algorithms from outside by the quick self-test.
+def check_algorithms(asked: Iterable[RunSpec | Search]) -> tuple[str, ...]:
+    """Certify algorithms from outside by the quick self-test; return those that passed.
 
-    Returns False if their results have to be marked. They are if a hyper-parameter changes nothing
-    there, which is reported: it may act late, or never.
+    Results of the others are marked: a hyper-parameter changes nothing there, which is reported. It
+    may act late, or never.
 
     Raises:
         UsageError: an algorithm modifies its inputs, draws from global generators, keeps state
             elsewhere, or fails.
     """
-    certified = True
+    certified = []
     for name in dict.fromkeys(part.algorithm for part in asked):
         if name in ALGORITHMS:
             continue
@@ -307,8 +307,9 @@ def check_algorithms(asked: Iterable[RunSpec | Search]) -> bool:
             )
         if remarks:
             say(f"{name}: {'; '.join(remarks[:3])}. Its results are marked; {hint}")
-        certified &= not remarks
-    return certified
+        else:
+            certified.append(name)
+    return tuple(certified)
 
 
 @cache

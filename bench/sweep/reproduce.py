@@ -107,7 +107,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         threads=int(row["threads"]),
         force=True,
         track=() if row["local_accuracy_mean"] is None else ("local",),
-        certified=bool(row["certified"]),
+        certified=(run_spec.algorithm,) if row["certified"] else (),
         provenance=command_columns(shell_command("bench.sweep", "reproduce", row["run_key"])),
     )
     report = _train(run_spec, execution)

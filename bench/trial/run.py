@@ -329,7 +329,7 @@ class Run:
             "samples_per_second": speed,
             "peak_memory_bytes": self._peak_memory() if self._here else None,
             "threads": execution.threads,
-            "certified": self.run_spec.algorithm in ALGORITHMS or execution.certified,
+            "certified": self.run_spec.algorithm in {*ALGORITHMS, *execution.certified},
             "backend": self.backend,
             "pack": self.pack,
             "started": started,

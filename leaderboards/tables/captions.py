@@ -248,7 +248,7 @@ def _notes_on_rows(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]:
     if any(hyperparameters):
         yield "hyper-parameters tried only at their default are not shown"
     if any("|" in text for text in hyperparameters):
-        yield "a|b: values by column, from left to right"
+        yield "a|b: the columns' values, in the order of the columns"
     ranked = {row.label for row in rows if row.is_ranked}
     if len(ranked) > 1 and len(heads) > 1:
         yield "complete rows first, by average place of their means over all columns"

@@ -37,9 +37,8 @@ CellPair = tuple[TableCell, TableCell]  # an algorithm's cell, and the reference
 # The setting of a cell, and the table cells of its rivals by label.
 PooledCell = tuple[Mapping[str, Any], Mapping[str, TableCell]]
 
+_DIFFERENCE = "difference: mean over cells of the mean difference in the cell"
 _POOLED = (
-    "difference: mean over cells of the mean difference in the cell",
-    "the intervals of all algorithms hold at once with 95 % (simultaneous)",
     "p: sign flips of partitions, corrected for all algorithms (Westfall-Young max-T)",
     "p by seed: the same for seeds, whose partitions at all alphas flip together; it is at least "
     "2^(1 - seeds)",
@@ -273,7 +272,10 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
         method = gain.pooled.method
         rows[method] = _gain_texts(gain, metric, p_by_seed[method])
         records.append(_gain_record(gain, metric, label, p_by_seed[method]))
-    notes = [*_POOLED]
+    intervals = "no intervals: sign flips of fewer than six partitions exclude nothing"
+    if any(gain.pooled.interval for gain in gains_of_all):
+        intervals = "the intervals of all algorithms hold at once with 95 % (simultaneous)"
+    notes = [_DIFFERENCE, intervals, *_POOLED]
     if any(gain.diverged for gain in gains_of_all):
         notes.append(_DIVERGED)
     notes += platforms_noted(gains_of_all)

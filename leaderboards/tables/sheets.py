@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from leaderboards.flags import FLAGS
@@ -31,7 +32,6 @@ _FROM_BEST = (
     "[low, high] 95 % intervals of the difference from the truly best of the others; those of a "
     "column hold at once (Hsu 1984)",
     f"{EXCLUDED} {WHEN_EXCLUDED}",
-    "not tested: fewer than 3 common seeds",
 )
 _UNLIKE = {  # flag of a difference -> meaning of its mark
     "data": "between copies of the data, or partitions",
@@ -41,7 +41,6 @@ _DIFFERENCES = (
     "[low, high] 95 % interval of each difference by itself, Student's t over common seeds",
     "p of the paired t test, corrected by Holm over all comparisons of the table in that metric",
     "p above 0.05: the two cannot be told apart",
-    "not tested: fewer than 3 common seeds",
 )
 
 
@@ -83,6 +82,7 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
     notes: list[str] = []
     if any(metric.differs_by_seed for metric in metrics.values()):
         notes += _DIFFERENCES
+        notes += _untested(texts.values())
     notes += _notes_on(unlike, len(compared))
     return sheet(
         f"{table.title} · difference from {name}",
@@ -135,6 +135,12 @@ def _unlike(
     return unlike
 
 
+def _untested(texts: Iterable[str]) -> list[str]:
+    """Explain the words `not tested`, if they occur."""
+    untested = any("not tested" in text for text in texts)
+    return ["not tested: fewer than 3 common seeds"] if untested else []
+
+
 def _notes_on(unlike: Mapping[str, Collection[CellKey]], count: int) -> list[str]:
     """Explain the marks of `_UNLIKE`; one that all differences would have is none of theirs."""
     notes = []
@@ -176,7 +182,7 @@ def against_best(table: ResultTable) -> Sheet | None:
         ],
         [(head.title, head.label) for _, head in table.results],
         {label: row_texts for label, row_texts in texts.items() if any(row_texts)},
-        _FROM_BEST,
+        [*_FROM_BEST, *_untested(chain.from_iterable(texts.values()))],
         records,
     )
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from commands import assert_equal_results, run
@@ -488,6 +489,14 @@ def test_ray_gives_the_rows_of_the_inline_executor(
     waits = [line for line in said if "is already running" in line]
     assert [line.partition(" is ")[0] for line in waits] == ["warning: fedavg seed 0"]
     assert not list((tmp_path / "state").iterdir())
+
+
+def test_an_algorithm_is_certified_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    remarks = {"algorithms.fedprox:FedProx": ("mu changes nothing",)}
+    monkeypatch.setattr(preflight, "_run_self_test", lambda name, _: ((), remarks.get(name, ())))
+    names = ["fedavg", "algorithms.fedprox:FedProx", "algorithms.fedmax:FedMAX"]
+    asked: Any = [SimpleNamespace(algorithm=name) for name in names]
+    assert preflight.check_algorithms(asked) == ("algorithms.fedmax:FedMAX",)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,12 @@ def test_a_password_is_never_printed(
     assert said.err.count("has a password in it") == 2
 
 
+@pytest.mark.parametrize("query", ["secret_key=abc", "AWS_SESSION_TOKEN=", "a=b&password"])
+def test_a_secret_in_a_query_is_refused(query: str) -> None:
+    with pytest.raises(UsageError, match="has a password in it"):
+        refuse_password(f"s3://bucket/x?{query}")
+
+
 @pytest.mark.parametrize(
     "url", ["hdfs://host:8020/a@b", "s3://bucket/a:b", "s3://key@bucket/x", "a:b@c"]
 )
