@@ -61,8 +61,8 @@ def first_screen() -> str:
 _READING = (
     f"**α columns**: participation {PARTICIPATION:g}, five partitions (`fedkf`: three). Each "
     "interval is of its own, not corrected for their number. A dash: a run diverged there.",
-    "**All cells**: the mean over all α and participations, as in the picture. All its intervals "
-    "hold at once.",
+    "**All cells**: the mean over all α and participations (`fedkf`: over its three cells), as in "
+    "the picture. All its intervals hold at once. A diverged run counts with its last model.",
     "**Traffic, time**: multiples of FedAvg's; time where both ran with one version of torch. "
     "**Diverged**: runs, of all.",
     "`fedkf` evaluates the mean of all clients' latest models, the others the round's model.",
