@@ -16,6 +16,7 @@ from bench.planning.cost_model import evaluated_samples, recorded_rates, recorde
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, Varied, samples_of
+from bench.sweep.plan_report import _memory
 from leaderboards import Store
 from search_spaces import SPACES, Setting
 
@@ -127,3 +128,12 @@ def test_what_nobody_will_do_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
     tally.ended(sweep.trials[2], {"status": "failed", "error": "the worker died"})
     tally.ended(sweep.trials[1], {"round": 1, "status": "interrupted"})
     assert (tally.fraction, tally.done, tally.failed) == (pytest.approx(2 / 3), 2, 2)
+
+
+def test_public_samples_take_memory_in_each_run_of_a_pack() -> None:
+    plain = Setting(dataset="digits", model="mlp")
+    public = replace(plain, public="digits:1000")
+    image_bytes = 8 * 8 * 4
+    for pack in (1, 3):
+        more = _memory(public, pack) - _memory(plain, pack)
+        assert more == pack * 1000 * image_bytes

@@ -27,6 +27,7 @@ from leaderboards import (
 from leaderboards.board import leaderboard
 from leaderboards.rows.checks import check_curve, check_row
 from leaderboards.rows.files import BrokenFileError
+from leaderboards.rows.frames import curve_table
 from leaderboards.rows.schema import environment_key
 from leaderboards.rows.segments import compact
 from leaderboards.rows.verify import validate
@@ -456,3 +457,10 @@ def test_rebuild_writes_what_the_runs_say(store):
     path = store.rebuild()
     pd.testing.assert_frame_equal(pd.read_parquet(path), leaderboard(store.runs()))
     assert pq.read_schema(path).metadata[b"fedkd_schema_version"] == str(SCHEMA_VERSION).encode()
+
+
+def test_values_that_are_no_numbers_are_stored_empty():
+    points = [(1, "loss", math.nan), (1, "accuracy", 0.5), (2, "loss", math.inf), (2, "x", None)]
+    table = curve_table(make_row(), points)
+    assert table["value"].to_pylist() == [None, 0.5, None, None]
+    assert table["round"].to_pylist() == [1, 1, 2, 2]
