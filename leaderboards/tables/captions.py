@@ -252,8 +252,9 @@ def _notes_on_rows(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]:
     ranked = {row.label for row in rows if row.is_ranked}
     if len(ranked) > 1 and len(heads) > 1:
         yield "complete rows first, by average place of their means over all columns"
-    if any(row.reference for row in rows):
-        yield "reference rows (last) are not ranked"
+    references = dict.fromkeys(row.label for row in rows if row.reference)
+    if references:
+        yield f"{', '.join(references)} (last): bounds to compare with, not ranked"
 
 
 def _metrics_line(metrics: Sequence[Number], intervals: bool) -> str:

@@ -114,7 +114,7 @@ def test_the_plain_table(out, capsys):
         "failed: no run finished, and some failed\n"
         "hyper-parameters tried only at their default are not shown\n"
         "complete rows first, by average place of their means over all columns\n"
-        "reference rows (last) are not ranked\n"
+        "centralized (last): bounds to compare with, not ranked\n"
     )
     assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"
 
