@@ -32,6 +32,7 @@ from bench.terminal.render import STYLES, defaults, note_superseded, render, ren
 from bench.terminal.words import counted, flag, folders_of, split_list
 from leaderboards.numbers import FORMS, NUMBERS, Number, number_named, unknown_metrics
 from leaderboards.selection import SHOWN, SHOWN_ON_CLIENTS, Selection, shown_of
+from leaderboards.shell_text import shell_command
 from search_spaces.bounds import nearest
 
 if TYPE_CHECKING:
@@ -301,7 +302,11 @@ def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Shee
     )
     places, _ = table_places(options)
     counterparts = list(chain.from_iterable(map(counterparts_of, places)))
-    return replication_sheet(replications(counterparts, Folders(folders)), title_of(places[0]))
+    results = replications(counterparts, Folders(folders))
+    if all(result.state == "missing" for result in results):
+        words = ("--paper", arguments.paper, "--table", arguments.table)
+        say(f"none of its runs is stored: `{shell_command('bench.sweep', *words)}` makes them")
+    return replication_sheet(results, title_of(places[0]))
 
 
 def _runs(folders: Sequence[Path], selected: Selection) -> tuple[Folders, pd.DataFrame]:

@@ -243,6 +243,8 @@ def measured_paces(run_specs: Iterable[RunSpec], threads: int) -> dict[Hashable,
             too_short[program] = stored
     share = limit / max(1, len(too_short))
     to_do = [distinct[program] for program, tried in too_short.items() if 2 * tried <= share]
+    if limit:
+        _say_unmeasured(len(too_short) - len(to_do), limit)
     if not to_do or not limit:
         return paces
     say(
@@ -302,9 +304,13 @@ def _measured(
         values = json.loads(line)
         results.append(None if "error" in values else Pace(**values))
     lacking = len(run_specs) - len(results)
-    if lacking:
-        say(f"{counted(lacking, 'kind')} of runs not measured; {LIMIT} gives more than {limit:g} s")
+    _say_unmeasured(lacking, limit)
     return results + [unmeasured] * lacking
+
+
+def _say_unmeasured(count: int, limit: float) -> None:
+    if count:
+        say(f"{counted(count, 'kind')} of runs not measured; {LIMIT} gives more than {limit:g} s")
 
 
 def _pace_file(run_spec: RunSpec, threads: int) -> Path:

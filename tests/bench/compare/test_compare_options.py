@@ -493,4 +493,5 @@ def test_a_folder_that_is_not_there_is_named_beside_print(tmp_path, capsys):
     assert main(["--paper", "fedgkd", "--table", "3", "--out", str(missing)]) == 0
     printed = capsys.readouterr()
     assert f"nothing is in {missing}, which does not exist" in printed.err
+    assert "`python -m bench.sweep --paper fedgkd --table 3` makes them" in printed.err
     assert "not run" in printed.out

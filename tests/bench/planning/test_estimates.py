@@ -343,3 +343,18 @@ def test_a_dry_run_that_measures_imports_no_torch(
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "estimated" in done.stdout
+
+
+@pytest.mark.usefixtures("asked")
+def test_what_a_limit_left_unmeasured_is_said_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def in_vain(run_specs: Sequence[RunSpec], threads: int, limit: float) -> list[Any]:
+        return [limit / len(run_specs) for _ in run_specs]
+
+    monkeypatch.setattr(paces, "_measured", in_vain)
+    words = f"2 kinds of runs not measured; {paces.LIMIT} gives more than 20 s"
+    arguments = ["--algo", "fedavg,fedprox", "--dry-run", "--executor", "inline"]
+    for begun in (False, True):
+        assert sweep.main([*arguments, "--out", str(tmp_path)]) == 0
+        assert (words in capsys.readouterr().err) == begun
