@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -173,7 +172,8 @@ def compare(**options: Any) -> pd.DataFrame:
     Returns:
         A row per algorithm, cell and metric, as of `--format csv`, and one with `at_defaults` where
         the default hyper-parameters ran beside the chosen ones; with `reference`, `over_cells` or
-        `paper`, a row per difference, score or printed number instead.
+        `paper`, a row per difference, score or printed number instead: `sheet` is the title of the
+        table that it is of.
 
     Raises:
         UsageError: an unknown name, a value that is not allowed, or nothing to show.
@@ -190,8 +190,11 @@ def compare(**options: Any) -> pd.DataFrame:
         )
 
     tables, sheets = compared(_compare_arguments(options))
+    records = []
+    for sheet in sheets:
+        records += [{"sheet": sheet.table.title, **record} for record in sheet.records]
     if sheets:
-        return pd.DataFrame(list(chain.from_iterable(sheet.records for sheet in sheets)))
+        return pd.DataFrame(records)
     return pd.DataFrame(cell_records(tables))
 
 

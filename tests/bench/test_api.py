@@ -92,6 +92,8 @@ def test_compare_with_a_reference_has_differences() -> None:
         where={"participation": [0.2]},
         reference="fedavg",
     )
+    (title,) = set(frame["sheet"])
+    assert title.endswith("difference from fedavg")
     assert {*frame["participation"]} == {0.2}
     assert "fedgkd" in {*frame["algorithm"]}
     assert "fedavg" not in {*frame["algorithm"]}
