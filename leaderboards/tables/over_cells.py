@@ -409,7 +409,7 @@ def platforms_noted(compared: Sequence[Gain]) -> list[str]:
         which = f"all differences but those of {', '.join(others)}"
     else:
         which = ", ".join(mixed)
-    return [f"{FLAGS['mixed'].meaning}, in some cells: {which}"]
+    return [f"some cells compare runs {FLAGS['mixed'].meaning}: {which}"]
 
 
 def diverged_text(gain: Gain) -> str:
