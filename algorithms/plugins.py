@@ -160,13 +160,13 @@ def _server_steps(name: str, algorithm: Algorithm, fields: Sequence[Field]) -> s
     from algorithms.base import layers
 
     counted = algorithm.server_steps
-    known = [parameter.name for parameter in fields]
-    if counted in known:
+    names = [parameter.name for parameter in fields]
+    if counted in names:
         return counted
     if counted and not any(hasattr(layer, str(counted)) for layer in layers(algorithm)):
         raise ValueError(
             f"algorithm {name!r}: `server_steps` names {counted!r}, which is no hyper-parameter; "
-            f"it has: {', '.join(known) or 'none'}"
+            f"it has: {', '.join(names) or 'none'}"
         )
     return ""
 

@@ -16,9 +16,10 @@ from leaderboards.rows.frames import by_text
 from leaderboards.rows.schema import (
     ENVIRONMENT,
     HP_PREFIX,
+    PLATFORM,
     SETTING_COLUMNS,
-    digest,
     hyperparameter_columns,
+    place_key,
 )
 from leaderboards.selection import CLIENTS, DEFAULT_RULE, selectable, selecting_number
 from leaderboards.stats.best import from_best
@@ -28,9 +29,6 @@ CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one i
 # Metrics in which it is tested whether a row can be the best of its cell.
 TESTED = ("best_accuracy", "final_accuracy", "selected_accuracy")
 HASHED_VERSIONS = 10_000  # from here on a version is a hash of code, not a number given by hand
-# Runs that agree in these are on one platform. `versions` has the arithmetic of the processor, in
-# rows that know it.
-PLATFORM = ("versions", "package_version", "device")
 # What `with_seeds` tells of each seed's runs -> the columns in which runs of one place agree.
 PLACES = {"platforms": PLATFORM, "environments": ENVIRONMENT}
 # Columns that `confirmed.confirmed` adds to runs.
@@ -151,7 +149,7 @@ def with_seeds(
     """Add the columns `seeds` and `places` to `board`.
 
     `seeds` has for each row metric -> seed -> value. Finished runs have values. A run that diverged
-    has the accuracy of its last model. `places` has name of `PLACES` -> seed -> digests of the
+    has the accuracy of its last model. `places` has name of `PLACES` -> seed -> keys of the
     places of its finished replicates.
 
     `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the
@@ -180,13 +178,14 @@ def with_seeds(
 def _places(
     runs: pd.DataFrame, wanted: pd.MultiIndex
 ) -> dict[tuple[str, ...], dict[str, dict[int, set[str]]]]:
-    """Return configuration -> name of `PLACES` -> seed -> digests."""
+    """Return configuration -> name of `PLACES` -> seed -> keys."""
     runs = _finished_on(runs, wanted)
     keys = pd.MultiIndex.from_frame(runs[CONFIGURATION])
-    places: dict[tuple[str, ...], dict[str, dict[int, set[str]]]]
-    places = {key: {name: {} for name in PLACES} for key in wanted}
+    places: dict[tuple[str, ...], dict[str, dict[int, set[str]]]] = {}
+    for key in wanted:
+        places[key] = {name: {} for name in PLACES}
     for name, columns in PLACES.items():
-        for key, seed, place in zip(keys, runs["seed"], _digests(runs, columns), strict=True):
+        for key, seed, place in zip(keys, runs["seed"], _place_keys(runs, columns), strict=True):
             places[key][name].setdefault(int(seed), set()).add(place)
     return places
 
@@ -280,7 +279,7 @@ def _flags(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
     cells = _cells(runs["setting_json"], tuned)
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
-    platforms = _digests(runs, PLATFORM).where(finished)
+    platforms = _place_keys(runs, PLATFORM).where(finished)
     groups = runs[CONFIGURATION].assign(**flags, platforms=platforms).groupby(CONFIGURATION)
     any_run = groups[list(flags)].any()
     return any_run.assign(
@@ -317,17 +316,16 @@ def _may_lack(metrics: Mapping[str, Number]) -> list[str]:
     return [name for name, metric in metrics.items() if metric.optional]
 
 
-def _digests(runs: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
-    """Name each run by some of its columns, in 8 hexadecimal digits, as `environment_key` does."""
-    digests: dict[str, str] = {}  # computed once for equal values
-    names = []
+def _place_keys(runs: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
+    """Compute the `place_key` of each run, once for equal values."""
+    key_of: dict[str, str] = {}
+    keys = []
     for values in runs[list(columns)].astype(object).itertuples(index=False, name=None):
         text = str(values)
-        if text not in digests:
-            facts = dict(zip(columns, values, strict=True))
-            digests[text] = digest(facts | {"versions": dict(facts["versions"])})[:8]
-        names.append(digests[text])
-    return pd.Series(names, index=runs.index, dtype=object)
+        if text not in key_of:
+            key_of[text] = place_key(dict(zip(columns, values, strict=True)), columns)
+        keys.append(key_of[text])
+    return pd.Series(keys, index=runs.index, dtype=object)
 
 
 def _validation_gap(board: pd.DataFrame) -> pd.Series:

@@ -212,10 +212,10 @@ def recorded_time(rates: Mapping[str, float], run_spec: RunSpec, *, of_all: bool
 
 def _rate_name(algorithm: str, hyperparameters: Mapping[str, Value]) -> str:
     """Return the key of a recorded rate: algorithm and number of server steps."""
-    known = ALGORITHMS.get(algorithm)  # a stored row's algorithm from outside is not imported
-    if known is None or not known.server_steps:
+    own_entry = ALGORITHMS.get(algorithm)  # None for one from outside, which is not imported
+    if own_entry is None or not own_entry.server_steps:
         return algorithm
-    counts = [hyperparameters.get(name) for name in (known.server_steps, "patience")]
+    counts = [hyperparameters.get(name) for name in (own_entry.server_steps, "patience")]
     return f"{algorithm} {counts}"
 
 

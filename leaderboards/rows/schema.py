@@ -226,6 +226,9 @@ REQUIRED = {
 }
 # Columns that together are the environment of a run.
 ENVIRONMENT = ("device", "cpu", "threads", "backend", "pack", "versions")
+# Columns that together are the platform of a run. `versions` has the processor's arithmetic, in
+# rows that know it.
+PLATFORM = ("device", "package_version", "versions")
 # Fields of a setting: a run with less of one than its preset or printed cell is a shortened run.
 SHORTENING = ("rounds", "local_epochs", "fraction")
 _NOT_SETTING = {"run_key", "algorithm", "algorithm_version", "hp_json", "setting_json", "seed"}
@@ -373,7 +376,15 @@ def environment_key(row: Mapping[str, Any]) -> str:
 
     Runs that are equal in it and in run key agree in every digit.
     """
-    parts = {name: row[name] for name in ENVIRONMENT}
+    return place_key(row, ENVIRONMENT)
+
+
+def place_key(row: Mapping[str, Any], columns: Iterable[str]) -> str:
+    """Compute the key of where a row was made, 8 hexadecimal digits.
+
+    `columns`: `ENVIRONMENT` or `PLATFORM`.
+    """
+    parts = {name: row[name] for name in columns}
     return digest({**parts, "versions": dict(row["versions"])})[:8]
 
 

@@ -96,17 +96,20 @@ class TableCell:
     @property
     def seeds(self) -> Mapping[int, float]:
         """Stored values by seed; empty unless the leaderboard was made `with_seeds`."""
-        if self.record is None:
-            return {}
-        by_metric = self.record.get("seeds") or {}
-        return by_metric.get(self.metric.name) or {}
+        return self.values(self.metric)
+
+    def values(self, metric: Number) -> Mapping[int, float]:
+        """Return the stored values of any metric by seed, as `seeds` has those of its own."""
+        by_metric = (self.record or {}).get("seeds") or {}
+        return by_metric.get(metric.name) or {}
 
     def places(self, name: str) -> Mapping[int, Collection[str]]:
         """Return the `platforms` or `environments` of the finished runs of each seed.
 
         Empty unless the leaderboard was made `with_seeds`.
         """
-        return {} if self.record is None else (self.record.get("places") or {}).get(name, {})
+        by_name = (self.record or {}).get("places") or {}
+        return by_name.get(name) or {}
 
     def is_unlike(self, other: TableCell) -> bool:
         """Return whether the runs of a common seed of two cells are on several platforms."""

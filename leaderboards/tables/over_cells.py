@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from leaderboards.flags import FLAGS
 from leaderboards.numbers import NUMBERS, Number
-from leaderboards.problems import REFERENCES, SPLIT_FIELDS, Record, values_of
+from leaderboards.problems import REFERENCES, SPLIT_FIELDS, values_of
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import (
     CellScores,
@@ -123,52 +123,41 @@ def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Ga
         diverged = sum(int(record["diverged_count"]) for record in records)
         runs = sum(int(record["n"]) for record in records)
         pairs = [(rivals[method], rivals[label]) for rivals in with_method if label in rivals]
-        traffic = _traffic(pairs)
-        time = _time(pairs)
+        traffic = _ratio(pairs, _traffic)
+        time = _ratio(pairs, _shortest)
         mixed = any(cell.is_unlike(reference) for cell, reference in pairs)
         results.append(Gain(difference, diverged, runs, traffic, time, mixed))
     sign = -1 if metric.higher_is_better else 1
     return tuple(sorted(results, key=lambda gain: sign * gain.pooled.difference))
 
 
-def _traffic(pairs: Sequence[CellPair]) -> float | None:
-    """Return bytes in multiples of the reference's, median over cells without a diverged run."""
-    ratios = []
-    for pair in pairs:
-        if _is_timed(pair):
-            own, reference = (_bytes(cell.record or {}) for cell in pair)
-            if own is not None and reference:
-                ratios.append(own / reference)
-    return median(ratios) if ratios else None
+def _ratio(
+    pairs: Sequence[CellPair], costs: Callable[[TableCell], Mapping[str, float]]
+) -> float | None:
+    """Return costs in multiples of the reference's, median over cells without a diverged run.
 
-
-def _bytes(record: Record) -> float | None:
-    sent = record["bytes_up_mean"]
-    received = record["bytes_down_mean"]
-    return None if sent is None or received is None else float(sent + received)
-
-
-def _time(pairs: Sequence[CellPair]) -> float | None:
-    """Return seconds in multiples of the reference's, median over cells and environments.
-
-    Cells with a diverged run are left out, and so are environments in which only one of the two
-    ran.
+    `costs`: returns a cell's costs by a name; those of one name are compared.
     """
     ratios = []
-    for pair in pairs:
-        if _is_timed(pair):
-            own, reference = map(_shortest, pair)
-            ratios += [own[name] / reference[name] for name in own if reference.get(name)]
+    for cell, reference in pairs:
+        if cell.state == "value" and reference.state == "value":
+            reference_costs = costs(reference)
+            for name, cost in costs(cell).items():
+                if reference_costs.get(name):
+                    ratios.append(cost / reference_costs[name])
     return median(ratios) if ratios else None
 
 
-def _is_timed(pair: CellPair) -> bool:
-    return all(cell.state == "value" for cell in pair)
+def _traffic(cell: TableCell) -> dict[str, float]:
+    record = cell.record or {}
+    sent = record["bytes_up_mean"]
+    received = record["bytes_down_mean"]
+    return {} if sent is None or received is None else {"bytes": float(sent + received)}
 
 
 def _shortest(cell: TableCell) -> dict[str, float]:
     """Return environment -> time of its shortest run: disturbances only make a run longer."""
-    seconds = ((cell.record or {}).get("seeds") or {}).get(TIME.name) or {}
+    seconds = cell.values(TIME)
     shortest: dict[str, float] = {}
     for seed, environments in cell.places("environments").items():
         if len(environments) == 1 and seed in seconds:

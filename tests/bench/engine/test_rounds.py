@@ -131,7 +131,9 @@ def test_weight_decay_exemptions() -> None:
 @pytest.mark.parametrize("limit", [0.5, 100.0])
 def test_gradients_are_clipped_as_torch_clips_them(limit: float) -> None:
     shapes = ((4, 3, 3, 3), (4,), ())
-    clients = [[torch.randn(shape, dtype=torch.float64) for shape in shapes] for _ in range(3)]
+    clients = []
+    for _ in range(3):
+        clients.append([torch.randn(shape, dtype=torch.float64) for shape in shapes])
     stacked = [torch.stack(grads) for grads in zip(*clients, strict=True)]
     clip(stacked, limit, stacked=True)
     for client, grads in enumerate(clients):

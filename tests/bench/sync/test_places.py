@@ -1,4 +1,4 @@
-"""Which mirror is meant: the option, the variable, and what is refused."""
+"""The place of a mirror: its option, its variable, and URLs that are refused."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def test_a_password_is_never_printed(
     assert sweep.main([*command, "--mirror", url]) == 2
     monkeypatch.setenv("FEDKD_MIRROR", url)
     assert sweep.main(command) == 2
-    said = capsys.readouterr()
-    assert "secret@" not in said.out + said.err
-    assert said.err.count("has a password in it") == 2
+    printed = capsys.readouterr()
+    assert "secret@" not in printed.out + printed.err
+    assert printed.err.count("has a password in it") == 2
 
 
 @pytest.mark.parametrize("query", ["secret_key=abc", "AWS_SESSION_TOKEN=", "a=b&password"])
