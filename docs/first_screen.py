@@ -47,12 +47,13 @@ def first_screen() -> str:
 
 
 _READING = (
-    "**α columns**: 50, 33 and 10 partitions; ten for the methods below. Each interval is of its "
-    "own. A dash: a run diverged there.",
+    "**α columns**: 50, 33 and 10 partitions; ten for `fedcad`, `fedprox` and `scaffold`. Each "
+    "interval is of its own. A dash: a run diverged there.",
     "**All cells**: the mean over the three α. The intervals of the four methods, which were named "
     "before the runs, hold at once with 95 %; so do those of all others.",
     "**Traffic**: multiples of FedAvg's. **Diverged**: runs, of all.",
     "`fedavg_t1` is FedAvg, evaluated on the mean of all clients' latest models.",
+    f"`python -m bench.compare {BOARD} {COMPARED}` prints all methods.",
 )
 
 
