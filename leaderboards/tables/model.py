@@ -112,10 +112,10 @@ class TableCell:
         return by_name.get(name) or {}
 
     def is_unlike(self, other: TableCell) -> bool:
-        """Return whether the runs of a common seed of two cells are on several platforms."""
+        """Return whether two cells have runs of a common seed on unlike platforms."""
         theirs = other.places("platforms")
         for seed, platforms in self.places("platforms").items():
-            if seed in theirs and len({*platforms, *theirs[seed]}) > 1:
+            if seed in theirs and set(platforms) != set(theirs[seed]):
                 return True
         return False
 

@@ -16,6 +16,7 @@ from leaderboards.numbers import NUMBERS
 from leaderboards.problems import cell_of
 from leaderboards.replicates import by_partition, partitions
 from leaderboards.rows.schema import environment_key
+from leaderboards.tables.model import TableCell
 
 FINAL = NUMBERS["final_accuracy"]
 PARTITIONS = (101, 102, 103)
@@ -105,6 +106,22 @@ def test_replicates_on_other_platforms_or_data_are_seen() -> None:
         101: set(map(environment_key, rows[:2])),
         102: {environment_key(rows[2])},
     }
+
+
+def test_replicates_on_the_same_platforms_are_alike() -> None:
+    """One is on a GPU, of each algorithm; of the third all are on the CPU."""
+    rows = []
+    for number, device in enumerate(("cpu", "some GPU")):
+        rows.append(replicate(101, number, device=device))
+        setting = {"partition_seed": 101} if number else {}
+        rows.append(make_row("fedprox", {}, setting, 101 + 1000 * number, device=device))
+        rows.append(make_row("moon", {}, setting, 101 + 1000 * number))
+    runs = pd.DataFrame(rows)
+    board = with_seeds(leaderboard(runs), runs, [FINAL])
+    records = {record["algorithm"]: record for record in board.to_dict("records")}
+    cells = {name: TableCell("value", FINAL, record) for name, record in records.items()}
+    assert not cells["fedprox"].is_unlike(cells["fedavg"])
+    assert cells["moon"].is_unlike(cells["fedavg"])
 
 
 def test_partitions_are_named_or_the_seed() -> None:
