@@ -32,7 +32,7 @@ SECONDS = 0.05
 MORE = 4  # steps, batches and server steps by which two rounds differ
 TESTS = 200  # samples of an evaluation
 LONGEST = 0.4  # seconds after which two rounds are enough
-# If a round of FEW samples takes more than SLOW seconds, larger batches are not timed.
+# If FEW samples of a round take more than SLOW seconds, larger batches are not timed.
 FEW = 4
 SLOW = 0.1
 HELD_OUT = 32  # validation samples
@@ -52,11 +52,9 @@ def measure(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace
         paces = {name: measure(algorithm, values, own) for name, own in settings.items()}
         figures = [astuple(paces[name]) for name in dealt]
         return Pace(*map(statistics.fmean, zip(*figures, strict=True)))
-    few = min(FEW, setting.batch_size)
-    seconds = _round_seconds(algorithm, values, replace(setting, batch_size=few))
-    if seconds > SLOW:
-        batch = seconds * setting.batch_size / few
-        return Pace(client=0.0, batch=0.0, step=batch, sample=seconds / few / 3, server_step=batch)
+    slow = _slow_pace(algorithm, values, setting)
+    if slow is not None:
+        return slow
     plain = _round_seconds(algorithm, values, setting)
 
     def further_seconds(**changes: Any) -> float:
@@ -73,6 +71,29 @@ def measure(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace
     if entry(algorithm).server_steps:
         server = further_seconds(server_steps=1 + MORE) / MORE
     return Pace(max(0.0, plain - step), max(0.0, batch - step), step, sample, server)
+
+
+def _slow_pace(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace | None:
+    """Time rounds of few samples, if a whole batch would take too long; else return None.
+
+    What a round costs beside its samples (a teacher's answers, the server's steps) does not grow
+    with them, so rounds of two sizes are timed.
+    """
+    few = min(FEW, setting.batch_size)
+    of_few = replace(setting, batch_size=few)
+    seconds = _round_seconds(algorithm, values, of_few)
+    if seconds <= SLOW:
+        return None
+    fewer = (few + 1) // 2
+    of_fewer = replace(setting, batch_size=fewer)
+    sample = (seconds - _round_seconds(algorithm, values, of_fewer)) / max(1, few - fewer)
+    if few * sample <= SLOW:
+        return None
+    server = 0.0
+    if entry(algorithm).server_steps:
+        server = max(0.0, _round_seconds(algorithm, values, of_few, server_steps=2) - seconds)
+    fixed = max(0.0, seconds - few * sample)
+    return Pace(fixed, 0.0, setting.batch_size * sample, sample / 3, server)
 
 
 def _round_seconds(

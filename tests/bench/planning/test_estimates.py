@@ -136,18 +136,32 @@ def test_noise_gives_no_negative_pace(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found.client >= 0
 
 
-def test_a_slow_round_is_timed_with_few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("algorithm", "server_step"), [("fedavg", 0.0), ("fedgen", 0.3)])
+def test_a_slow_round_is_timed_with_few_samples(
+    algorithm: str, server_step: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a second a sample; a round has further costs, which a larger batch does not raise."""
     asked: list[int] = []
 
-    def slow(algorithm: str, values: Any, setting: Setting) -> float:
+    def slow(algorithm: str, values: Any, setting: Setting, server_steps: int = 1) -> float:
         asked.append(setting.batch_size)
-        return 0.6
+        return 0.7 + 0.5 * setting.batch_size + 0.3 * (server_steps - 1)
 
     monkeypatch.setattr(measuring, "_round_seconds", slow)
-    found = measuring.measure("fedavg", {}, replace(SETTING, batch_size=40))
-    assert asked == [measuring.FEW]
-    seconds = 0.6 * 40 / measuring.FEW
-    expected = Pace(0.0, 0.0, seconds, 0.6 / measuring.FEW / 3, seconds)
+    found = measuring.measure(algorithm, {}, replace(SETTING, batch_size=40))
+    assert max(asked) == measuring.FEW
+    assert vars(found) == pytest.approx(vars(Pace(0.7, 0.0, 20.0, 0.5 / 3, server_step)))
+
+
+def test_a_slow_server_is_not_a_slow_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedDF's round begins with the teachers' answers, whatever a client's batch is."""
+
+    def round_seconds(algorithm: str, values: Any, setting: Setting, **changes: Any) -> float:
+        return 3 * measuring.SLOW + timed_round(algorithm, values, setting, **changes)
+
+    monkeypatch.setattr(measuring, "_round_seconds", round_seconds)
+    found = measuring.measure("feddf", {}, replace(SETTING, validation_fraction=0.1))
+    expected = replace(TIMED, client=TIMED.client + 3 * measuring.SLOW)
     assert vars(found) == pytest.approx(vars(expected))
 
 
