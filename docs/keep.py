@@ -153,8 +153,7 @@ def selection_options_of(board: Path) -> argparse.Namespace:
     """Parse the options in a board's board.toml, which may be missing."""
     parser = argparse.ArgumentParser()
     selection_options(parser)
-    options, _ = parser.parse_known_args(board_facts(board).get("options", []))
-    return options
+    return parser.parse_args(board_facts(board).get("options", []))
 
 
 if __name__ == "__main__":

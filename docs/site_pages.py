@@ -36,6 +36,7 @@ SECTIONS = {
         "README.md": "index.md",
         "docs/usage.md": "usage.md",
         "docs/sweeps.md": "sweeps.md",
+        "docs/comparing.md": "comparing.md",
         "docs/results.md": "results.md",
         "docs/columns.md": "columns.md",
         "docs/figures.md": "figures.md",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,8 +13,18 @@ from typing import TYPE_CHECKING, Any
 import leaderboards
 from bench.errors import UsageError
 from bench.stored.fields import value_in, worth_telling
-from bench.terminal.words import CHOSEN_BY, OUTS, SELECT_ON, run_keys, some_of, split_list, unknown
+from bench.terminal.toml import TOML_BYTES, toml_values
+from bench.terminal.words import (
+    CHOSEN_BY,
+    OUTS,
+    SELECT_ON,
+    run_keys,
+    some_of,
+    split_list,
+    unknown,
+)
 from leaderboards.problems import base_model
+from leaderboards.rows.files import read_regular
 from leaderboards.rows.frames import by_text
 from leaderboards.rows.schema import canonical_json
 from leaderboards.selection import DEFAULT_RULE, PROTOCOLS, RULES, Selection
@@ -38,6 +47,7 @@ TUNABLE = (
 )
 # The folder of the result folders that ship with the package.
 BOARDS = Path(leaderboards.__file__).parent
+BOARD_FILE = "board.toml"
 
 
 def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
@@ -79,7 +89,8 @@ def result_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group.add_argument(
         "--board",
         metavar="NAME",
-        help="results that ship with this package, instead of --out, and their options",
+        help="results that ship with this package, or a result folder with a board.toml, "
+        "instead of --out, and their options",
     )
     return group
 
@@ -152,21 +163,65 @@ def with_board(
         return arguments
     if arguments.out:
         raise UsageError("--board and --out both name result folders: leave one of them out")
-    boards = {path.parent.name: path.parent for path in BOARDS.glob("*/runs")}
-    if arguments.board not in boards:
-        raise unknown("board", arguments.board, boards)
-    folder = boards[arguments.board]
+    folder = _board_folder(arguments.board)
     facts = board_facts(folder)
     words = sys.argv[1:] if argv is None else argv
-    parsed = parser.parse_args([f"--out={folder}", *facts.get("options", []), *words])
+    # `--out=` comes last, so that a list of values ends before the words.
+    parsed = parser.parse_args([*facts.get("options", []), f"--out={folder}", *words])
     parsed.board_metrics = facts.get("metrics")
     return parsed
 
 
-def board_facts(folder: Path) -> dict[str, Any]:
-    """Read a board's `board.toml`, which may be missing."""
-    file = folder / "board.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+def _board_folder(name: str) -> Path:
+    """Find the folder of a board: one of the package's, or a result folder with a `board.toml`."""
+    boards = {path.parent.name: path.parent for path in BOARDS.glob("*/runs")}
+    if name in boards:
+        return boards[name]
+    folder = Path(name)
+    if not folder.is_dir():
+        raise unknown("board", name, boards)
+    if not (folder / BOARD_FILE).exists():
+        raise UsageError(
+            f"--board {typed(name)}: {folder / BOARD_FILE} is missing; write it "
+            "(docs/results.md#boards), or name the folder with --out"
+        )
+    return folder
+
+
+def board_facts(folder: Path) -> dict[str, list[str]]:
+    """Read a board's `board.toml`, which may be missing.
+
+    `options`: of `selection_options`, as words of the command line. `metrics`: names, the primary
+    one first.
+
+    Raises:
+        UsageError: it has something else.
+        leaderboards.StoreError: it is no regular file.
+    """
+    file = folder / BOARD_FILE
+    if not file.exists() and not file.is_symlink():
+        return {}
+    content = read_regular(file, TOML_BYTES)
+    try:
+        facts = toml_values(content)
+    except ValueError as error:
+        raise UsageError(f"{file} is no TOML file: {error}") from None
+    some_of(list(facts), ("options", "metrics"), f"entry of {file}")
+    for name, value in facts.items():
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            raise UsageError(f"{file}: {name} is a list of texts, got {value!r}")
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    selection_options(parser)
+    try:
+        _, others = parser.parse_known_args(facts.get("options", []))
+    except argparse.ArgumentError as error:
+        raise UsageError(f"{file}: {error}") from None
+    if others:
+        raise UsageError(
+            f"{file}: options are of --tuned, --confirmed, --chosen-by and --select-on, "
+            f"got {others[0]!r}"
+        )
+    return facts
 
 
 def selection(arguments: argparse.Namespace) -> Selection:

@@ -8,12 +8,9 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import re
 import select
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, fields
-from datetime import date, time
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -33,6 +30,7 @@ from bench.planning.options import (
     Texts,
 )
 from bench.terminal.console import Parser
+from bench.terminal.toml import TOML_BYTES, toml_values
 from bench.terminal.words import flag, number, unknown, whole_number
 from search_spaces import setting_fields
 from search_spaces.bounds import check
@@ -57,11 +55,7 @@ Lists take spaces or commas. Several values make a grid.
 exit status: 0 all finished; 1 a trial failed; 2 usage or value; 3 data, disk or cluster; \
 130 interrupted, resumable"""
 
-# Of a TOML file, at most: the time to read its names grows with the square of their parts.
-CONFIG_BYTES = 2**16
 PIPE_SECONDS = 5.0  # that a pipe may take to bring its first bytes
-# The time to match it grows with the square of the name's length.
-_LONG_NAME = re.compile(r"""(?<![\w"'-])(?:[\w"'-]+[ \t]*\.[ \t]*){20}""")
 _OF_COMMAND_LINE = ("config", "import_")  # options that a file cannot set
 _TYPES: dict[str, Callable[[str], Any]] = {"int": whole_number, "float": number, "str": str}
 
@@ -276,19 +270,11 @@ def _read_toml(path: str) -> dict[str, Any]:
     """
     try:
         with _opened(path) as file:
-            # Editors of Windows begin files with a mark.
-            text = file.read(CONFIG_BYTES + 1).decode("utf-8-sig")
-        if len(text) > CONFIG_BYTES:
-            raise ValueError(f"it has more than {CONFIG_BYTES:,} bytes")
-        if _LONG_NAME.search(text):
-            raise ValueError("a name has more than 20 parts")
-        content = tomllib.loads(text)
-        _check_values(content)
+            return toml_values(file.read(TOML_BYTES + 1))
     except OSError as error:
         raise UsageError(f"--config {path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"--config {path} is no TOML file of options: {error}") from None
-    return content
 
 
 def _opened(path: str) -> BinaryIO:
@@ -305,19 +291,6 @@ def _opened(path: str) -> BinaryIO:
         raise TimeoutError(errno.ETIMEDOUT, "nothing comes through this pipe: name a file")
     os.set_blocking(pipe, True)
     return os.fdopen(pipe, "rb")
-
-
-def _check_values(value: Any) -> None:
-    """Raise ValueError for a date, a number beyond 64 bits, and text with a zero byte."""
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            _check_values(part)
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError(f"a number has {value.bit_length():,} bits, and at most 64 are allowed")
-    elif isinstance(value, str) and "\0" in value:
-        raise ValueError("a text has a zero byte")
-    elif isinstance(value, date | time):
-        raise ValueError(f"no option takes a date or a time, got {value}: quote a text")
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from rows import CURVE, failed_row, make_row
 
 from bench.compare import filters as command_filters
 from bench.compare.command import main
+from bench.figures.command import main as draw
 from bench.terminal.formats import lines
 from leaderboards import Store
 from leaderboards.tables.sheets import p_text
@@ -284,28 +285,87 @@ def test_a_wrong_request_ends_with_2(out, capsys, arguments, message):
     assert re.search(message, shown.err)
 
 
-def test_a_board_brings_its_options(out, tmp_path, monkeypatch, capsys):
-    shutil.copytree(out, tmp_path / "reference")
-    (tmp_path / "reference" / "board.toml").write_text(
-        'options = ["--dataset=cifar10", "--format=csv"]\n'
-    )
+@pytest.mark.parametrize("shipped", [True, False])
+def test_a_board_brings_its_options(
+    shipped: bool,
+    out: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One of the package is known by its name; any other is a folder with a `board.toml`."""
+    boards = tmp_path / "boards"
+    shutil.copytree(out, boards / "own")
+    (boards / "own" / "board.toml").write_text('options = ["--tuned=lr", "--chosen-by=best"]\n')
+    if shipped:
+        monkeypatch.setattr(command_filters, "BOARDS", boards)
+    name = "own" if shipped else str(boards / "own")
+    for more in ([], ["--alpha", "0.5"], ["--chosen-by", "last10"]):
+        assert main(["--board", name, *more]) == 0
+        printed = capsys.readouterr().out
+        compare(out, "--tuned", "lr", "--chosen-by", "best", *more)
+        assert printed == capsys.readouterr().out
+
+
+def test_a_board_without_a_file_has_no_options(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(out, tmp_path / "plain")
     monkeypatch.setattr(command_filters, "BOARDS", tmp_path)
-    printed = []
-    for arguments in (
-        ["reference"],
-        ["reference", "--alpha", "0.5"],
-        ["reference", "--dataset", "digits"],
-        ["plain"],
-    ):
-        assert main(["--board", *arguments]) == 0
-        printed.append(capsys.readouterr().out)
-    compare(out, "--dataset", "cifar10", "--format", "csv")
-    assert printed[0] == capsys.readouterr().out
-    assert {row["alpha"] for row in csv.DictReader(io.StringIO(printed[1]))} == {"0.5"}
-    assert {row["dataset"] for row in csv.DictReader(io.StringIO(printed[2]))} == {"digits"}
+    assert main(["--board", "plain"]) == 0
+    printed = capsys.readouterr().out
     compare(out)
-    assert printed[3] == capsys.readouterr().out
+    assert printed == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('options = ["--to=/etc/passwd"]', "board.toml: options are of .*, got '--to=/etc/passwd'"),
+        ('options = ["--confirm"]', "got '--confirm'"),
+        ('options = ["--tuned=lr", "fedgkd-4"]', "got 'fedgkd-4'"),
+        ('options = ["--chosen-by=luck"]', "board.toml: argument --chosen-by: invalid choice"),
+        ('option = ["--tuned=lr"]', "no entry of .*board.toml 'option' .did you mean options"),
+        ('metrics = "last10"', "board.toml: metrics is a list of texts, got 'last10'"),
+        ("metrics = [1]", r"board.toml: metrics is a list of texts, got \[1\]"),
+        ('metrics = ["last"]', "no metric 'last'"),
+        ("metrics = [", "board.toml is no TOML file"),
+        (None, "board.toml is missing"),
+    ],
+)
+def test_a_wrong_board_file_is_refused(
+    content: str | None, message: str, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(out, tmp_path / "own")
+    if content is not None:
+        (tmp_path / "own" / "board.toml").write_text(content)
+    assert main(["--board", str(tmp_path / "own")]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_board_file_is_a_small_regular_one(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(out, tmp_path / "own")
+    (tmp_path / "elsewhere").write_text('metrics = ["last10"]')
+    (tmp_path / "own" / "board.toml").symlink_to(tmp_path / "elsewhere")
+    assert main(["--board", str(tmp_path / "own")]) == 3
+    assert "board.toml is a link" in capsys.readouterr().err
+    (tmp_path / "own" / "board.toml").unlink()
+    (tmp_path / "own" / "board.toml").write_text("#" * 70_000)
+    assert main(["--board", str(tmp_path / "own")]) == 3
+    assert "board.toml has more than 65,536 bytes" in capsys.readouterr().err
+
+
+def test_a_boards_last_option_takes_no_words(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--confirmed` takes a list, which would go on with the name of the figure."""
+    shutil.copytree(out, tmp_path / "own")
+    (tmp_path / "own" / "board.toml").write_text('options = ["--confirmed"]\n')
+    words = ["board-differences", "--board", str(tmp_path / "own"), "--to", str(tmp_path / "new")]
+    assert draw(words) == 0
+    assert "board-differences" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
