@@ -51,7 +51,6 @@ LONGEST = (
     "test_data_plugins.py",
     "test_algorithm_plugins.py",
     "test_progress.py",
-    "test_streams.py",
     "test_perf.py",
     "test_trainable.py",
     "test_notebook_classes.py",
@@ -75,6 +74,7 @@ SLOW = {
     "test_golden.py",
     "test_resume.py",
     "test_start_from.py",
+    "test_streams.py",
     "test_wheel.py",
 }
 

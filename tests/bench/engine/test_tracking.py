@@ -376,6 +376,7 @@ def test_a_tracked_run_is_the_run_without(
     assert Store(tmp_path).runs().local_accuracy_mean.notna().all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_ray_keeps_what_the_inline_executor_keeps(swept: Path, tmp_path: Path) -> None:
     assert (

@@ -128,6 +128,7 @@ def test_every_row_is_a_series_and_no_result_changes(plain: Path, followed: Path
     assert_same(logged, stored(followed))
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_interrupted_then_killed_has_every_step_once(tmp_path: Path) -> None:
     long = (*LONG, "inline", "--out", str(tmp_path), "--log", "tensorboard")
     process = start(*long)

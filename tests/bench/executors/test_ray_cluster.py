@@ -68,6 +68,7 @@ def run(out: Path, *more: str, deaths: int = 0) -> int:
     return sweep.main([*TWO, *more, "--out", str(out)])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mortal")
 def test_a_trial_goes_on_when_its_worker_dies(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
@@ -81,6 +82,7 @@ def test_a_trial_goes_on_when_its_worker_dies(
     assert_equal_results(undisturbed, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mortal")
 def test_a_trial_whose_workers_keep_dying_fails_and_can_be_given_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

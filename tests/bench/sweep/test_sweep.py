@@ -143,11 +143,21 @@ def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str)
 
 @pytest.mark.parametrize(
     ("executor", "number"),
-    [("inline", "--num-samples"), ("inline", "--budget"), ("ray", "--budget")],
+    [
+        ("inline", "--num-samples"),
+        ("inline", "--budget"),
+        pytest.param("ray", "--budget", marks=pytest.mark.slow),
+    ],
 )
 def test_optuna_goes_on_with_the_trial_that_was_interrupted(
-    executor: str, number: str, shared_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    executor: str,
+    number: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if executor == "ray":
+        request.getfixturevalue("shared_ray")
     search = (
         "--algo",
         "fedprox",
