@@ -21,7 +21,7 @@ REFERENCE = "fedavg"
 BOARD = "--board reference-v2 --metric last10"
 COMPARED = f"--reference {REFERENCE} --over-cells"
 HYPOTHESES = ("fedgkd", "fedgkd_vote", "feddkd", "fedlsd")
-BESIDE = ("fedcad", "fedprox", "scaffold")  # on fewer partitions
+BESIDE = ("fedlc", "fedcad", "fedprox")  # on fewer partitions
 ANOTHER_MODEL = ("fedavg_t1",)  # evaluates the mean of all clients' latest models
 
 Records = Sequence[Mapping[str, Any]]
@@ -47,7 +47,7 @@ def first_screen() -> str:
 
 
 _READING = (
-    "**α columns**: 50, 33 and 10 partitions; ten for `fedcad`, `fedprox` and `scaffold`. Each "
+    "**α columns**: 50, 33 and 10 partitions; ten for `fedlc`, `fedcad` and `fedprox`. Each "
     "interval is of its own. A dash: a run diverged there.",
     "**All cells**: the mean over the three α. The intervals of the four methods, which were named "
     "before the runs, hold at once with 95 %; so do those of all others.",
