@@ -10,12 +10,13 @@ import threading
 import time
 import uuid
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench import state_files
 from bench.errors import EnvironmentProblem
@@ -25,6 +26,9 @@ from bench.executors.trials import Interruption, Trials, divert_warnings
 from bench.planning.plan import Plan
 from bench.planning.run_spec import varied_names
 from leaderboards.rows.files import part_of
+
+if TYPE_CHECKING:
+    from bench.trial.run import Run
 
 LEFTOVER = re.compile(r"\.(said|stop|tune)-\w+")  # names of a sweep's files, unless it is killed
 # Variables that quiet Ray, which reads them when it is imported.
@@ -148,10 +152,25 @@ def import_executor(name: str) -> Executor:
 
 
 def run_inline(plan: Plan, trials: Trials, execution: Execution, events: Events) -> None:
-    """Run every trial in order, until one finds that the machine is not ready."""
+    """Run every trial in order, until one finds that the machine is not ready.
+
+    Trials that another sweep on the folder has begun come last, so that sweeps share the work.
+    """
+    from bench.trial.trial import claim
+
     differing = varied_names([*chain.from_iterable(trials)])
-    for run_specs in trials:
-        if _run_trial(watched(run_specs, differing), execution, events)["ends_sweep"]:
+    waiting = deque(trials)
+    passed_over = 0  # trials in a row
+    while waiting:
+        run_specs = waiting.popleft()
+        claimed = claim(run_specs, execution)
+        if not claimed and passed_over <= len(waiting):
+            waiting.append(run_specs)
+            passed_over += 1
+            continue
+        passed_over = 0
+        report = _run_trial(watched(run_specs, differing), execution, events, claimed)
+        if report["ends_sweep"]:
             return
     if plan.searches:
         _run_searches(plan, execution, events)
@@ -173,12 +192,14 @@ def _run_searches(plan: Plan, execution: Execution, events: Events) -> None:
             proposer.tell(proposal, report["objective"] if finished else math.nan)
 
 
-def _run_trial(named: Watched, execution: Execution, events: Events) -> dict[str, Any]:
+def _run_trial(
+    named: Watched, execution: Execution, events: Events, claimed: Sequence[Run] = ()
+) -> dict[str, Any]:
     # Imports torch, which the driver of a sweep under Ray does without.
     from bench.trial.trial import Trial
 
     events.started(named)
-    trial = Trial(named.run_specs, execution)
+    trial = Trial(named.run_specs, execution, claimed)
     report = trial.report()
     while not report["done"]:
         report = trial.step()

@@ -34,7 +34,7 @@ from bench.provenance import process_columns
 from bench.trial.results import failed_rows, rows_of, write_tracked
 from leaderboards import Store
 from leaderboards.numbers import NUMBERS, GrowingCurve, Point, add_points
-from leaderboards.rows.files import part_of
+from leaderboards.rows.files import StoreError, part_of
 from leaderboards.selection import selected_on, selecting_number
 
 WAIT_SECONDS = 0.5
@@ -85,10 +85,24 @@ class Run:
         self._arranged_points = 0  # of the curve, that are in `_arranged`
         self._started_from: dict[str, str] = {}
 
+    def claim(self) -> bool:
+        """Claim the run, unless another sweep or trial has claimed it; return whether it is free.
+
+        A folder that cannot be written counts as free: `open` says what is wrong with it.
+        """
+        try:
+            self._make_folder()
+            self._lock.acquire(blocking=False)
+        except Timeout:
+            return False
+        except (OSError, StoreError):
+            pass
+        return True
+
     def open(self) -> None:
         """Claim the run, after waiting for another sweep's claim, and load its data and state."""
-        part_of(Path(self.execution.out), state_files.FOLDER).mkdir(parents=True, exist_ok=True)
-        if not self._claim():
+        self._make_folder()
+        if not self._wait_for_claim():
             self.status = "interrupted"
         elif not self.execution.force and self.has_rows():
             self.status = "finished"
@@ -214,7 +228,10 @@ class Run:
         samples = selected_on(self.run_spec.setting.as_dict(), self.execution.select_on)
         return selecting_number(self.execution.chosen_by, samples)
 
-    def _claim(self) -> bool:
+    def _make_folder(self) -> None:
+        part_of(Path(self.execution.out), state_files.FOLDER).mkdir(parents=True, exist_ok=True)
+
+    def _wait_for_claim(self) -> bool:
         patient_until = time.monotonic() + SILENT_SECONDS
         while True:
             try:

@@ -25,20 +25,25 @@ LOST = -1.0
 class Trial:
     """The runs that an executor starts as one: one run, or several that advance side by side.
 
+    Args:
+        run_specs: what to run.
+        execution: how, and where.
+        claimed: the runs, if `claim` has made them already.
+
     Attributes:
         problem: why the machine is not ready; empty if it is.
     """
 
-    def __init__(self, run_specs: Sequence[RunSpec], execution: Execution) -> None:
+    def __init__(
+        self, run_specs: Sequence[RunSpec], execution: Execution, claimed: Sequence[Run] = ()
+    ) -> None:
         prepare_process(execution.threads)
         self.execution = execution
-        self.runs = [Run(run_spec, execution) for run_spec in run_specs]
+        self.runs = list(claimed) or [Run(run_spec, execution) for run_spec in run_specs]
         self.problem = ""
         self._reported: dict[str, int] = {}  # by run key, number of points that reports had
         if not execution.stopping:
-            # In the same order everywhere, so that two sweeps that share a folder do not wait for
-            # each other.
-            for run in sorted(self.runs, key=lambda run: run.run_spec.key):
+            for run in _in_order(self.runs):
                 self._guard(run, run.open)
         for pack in self._packs():
             for run in pack:
@@ -241,6 +246,21 @@ class Trial:
         except Exception as unstorable:  # its row cannot be written: the sweep says so and goes on
             run.status = "failed"
             run.error = f"{describe(error)}; its row cannot be stored: {unstorable}"
+
+
+def claim(run_specs: Sequence[RunSpec], execution: Execution) -> list[Run]:
+    """Claim the runs of a trial without waiting; empty if another sweep or trial has one."""
+    runs = [Run(run_spec, execution) for run_spec in run_specs]
+    if all(run.claim() for run in _in_order(runs)):
+        return runs
+    for run in runs:
+        run.give_claim()
+    return []
+
+
+def _in_order(runs: Sequence[Run]) -> list[Run]:
+    """Sort runs as every sweep does, so that two that share a folder do not wait for each other."""
+    return sorted(runs, key=lambda run: run.run_spec.key)
 
 
 def on_this_machine(error: BaseException | None, out: str) -> str:

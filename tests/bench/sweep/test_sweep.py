@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -498,6 +499,28 @@ def test_ray_gives_the_rows_of_the_inline_executor(
     assert "Tune" not in shown.err, "Ray's own chatter stays away"
     waits = [line for line in said if "is already running" in line]
     assert [line.partition(" is ")[0] for line in waits] == ["warning: fedavg seed 0"]
+    assert not list((tmp_path / "state").iterdir())
+
+
+def test_a_sweep_begins_with_what_no_other_has_begun(swept: Path, tmp_path: Path) -> None:
+    """Another sweep holds the first run until all others are stored."""
+    keys = Store(swept).runs().sort_values("finished").run_key
+    (tmp_path / "state").mkdir()
+    claim = FileLock(tmp_path / "state" / f"{keys.iloc[0]}.lock", thread_local=False)
+    claim.acquire()
+    patience = time.monotonic() + 60
+
+    def hold() -> None:
+        while len(Store(tmp_path).runs()) < len(keys) - 1 and time.monotonic() < patience:
+            time.sleep(0.1)
+        claim.release()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert sweep.main([*SHORT, "--executor", "inline", "--out", str(tmp_path)]) == 0
+    other.join()
+    assert Store(tmp_path).runs().sort_values("finished").run_key.iloc[-1] == keys.iloc[0]
+    assert_equal_results(swept, tmp_path)
     assert not list((tmp_path / "state").iterdir())
 
 
