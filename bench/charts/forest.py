@@ -77,7 +77,7 @@ def _intervals(rows: Rows, title: str, height: int, names: Spec) -> Spec:
         "title": title,
         "scale": {"zero": True, "nice": False, "padding": 8},
         "axis": {
-            "format": "+~g",
+            "format": "+~r",
             "tickCount": TICKS,
             "labelExpr": "datum.value === 0 ? '0' : datum.label",
             "gridOpacity": 0.6,

@@ -20,12 +20,14 @@ from leaderboards.problems import BY, REFERENCES, Cell, Problem
 from leaderboards.tables import tables_of
 from leaderboards.tables.captions import labels_of, of_whose_models, title
 from leaderboards.tables.over_cells import (
-    BASELINE,
     Gain,
     diverged_text,
     gains,
+    in_megabytes,
     platforms_noted,
     ratio_text,
+    traffic_text,
+    usual_baseline,
 )
 
 _BESIDE = 40  # pixels that a panel of the forest plot takes beside its plot
@@ -38,30 +40,33 @@ _COSTS = (
 
 
 def differences(runs: Runs) -> Pictures:
-    """Find a forest plot for each setting in which algorithms have a cell with `fedavg`."""
-    for comparison in comparisons(runs.records, BY):
+    """Find a forest plot for each setting in which algorithms have a cell with the baseline."""
+    for comparison in comparisons(runs.records, (*BY, "partition")):
         tables = tables_of(comparison.records, [runs.primary])
-        compared = gains(tables, runs.primary, BASELINE)
+        label = usual_baseline(tables)
+        compared = gains(tables, runs.primary, label)
         drawn = [gain for gain in compared if gain.pooled.method not in REFERENCES]
         if drawn:
-            yield comparison, partial(_differences, runs.primary, comparison, drawn)
+            yield comparison, partial(_differences, runs.primary, comparison, drawn, label)
 
 
-def _differences(metric: Number, comparison: Problem, drawn: Sequence[Gain]) -> Spec:
+def _differences(metric: Number, comparison: Problem, drawn: Sequence[Gain], baseline: str) -> Spec:
     rows = [_line(gain, metric) for gain in drawn]
     columns = {"traffic": "traffic", "time": "time", "diverged": "diverged"}
     most = max(gain.pooled.cells for gain in drawn)
     cells = f"the cells that both have, {most} at most" if most > 1 else "one cell"
-    axis = f"points over {BASELINE}" if metric.unit.shown == "%" else f"over {BASELINE}"
+    axis = f"points over {baseline}" if metric.unit.shown == "%" else f"over {baseline}"
     intervals = "no intervals, which take six partitions or more"
     if any(gain.pooled.interval for gain in drawn):
         intervals = "all intervals hold at once with 95 %. Blue: the interval excludes 0"
     notes = [
-        f"{metric.short.capitalize()} accuracy ({metric.of}): mean difference from {BASELINE} over "
+        f"{metric.short.capitalize()} accuracy ({metric.of}): mean difference from {baseline} over "
         f"{cells}, paired by partition; {intervals}",
-        f"Traffic and time of a run in multiples of {BASELINE}'s, time where both ran in one "
+        f"Traffic and time of a run in multiples of {baseline}'s, time where both ran in one "
         "environment; runs that diverged, of all",
     ]
+    if any(in_megabytes(gain) for gain in drawn):
+        notes.append(f"Traffic in MB, because {baseline} sends nothing")
     notes += [note[0].upper() + note[1:] for note in platforms_noted(drawn)]
     panels = forest(rows, axis, columns)
     return picture(title(comparison), notes, [panels], beside=_BESIDE)
@@ -77,7 +82,7 @@ def _line(gain: Gain, metric: Number) -> dict[str, Any]:
         "low": None if interval is None else scale * interval.low,
         "high": None if interval is None else scale * interval.high,
         "told": gain.pooled.separable,
-        "traffic": ratio_text(gain.traffic),
+        "traffic": traffic_text(gain),
         "time": ratio_text(gain.time),
         "diverged": diverged_text(gain),
     }

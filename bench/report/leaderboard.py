@@ -15,13 +15,14 @@ from leaderboards.problems import REFERENCES, Cell, differing, label_of, sortabl
 from leaderboards.tables import ResultTable, TableCell, state_of
 from leaderboards.tables.model import EXCLUDED, number_text
 from leaderboards.tables.over_cells import (
-    BASELINE,
     Gain,
     difference_text,
     diverged_text,
     gains,
     platforms_noted,
     ratio_text,
+    traffic_text,
+    usual_baseline,
 )
 
 Row = dict[str, Any]
@@ -122,14 +123,15 @@ def short_text(cell: TableCell) -> str:
 def difference_sections(
     groups: Sequence[Group], tables: Mapping[str, ResultTable], metrics: Sequence[Number]
 ) -> list[dict[str, Any]]:
-    """Return `group` and `plots`, one for each metric, of groups with others than `fedavg`."""
+    """Return `group`, `baseline` and `plots` (one a metric) of groups with others than it."""
     sections = []
     for group in groups:
         plots = []
+        label = usual_baseline([tables[group.key]])
         for metric in metrics:
             drawn = [
                 gain
-                for gain in gains([tables[group.key]], metric, BASELINE)
+                for gain in gains([tables[group.key]], metric, label)
                 if gain.pooled.method not in REFERENCES
             ]
             if drawn:
@@ -138,7 +140,7 @@ def difference_sections(
                 notes = platforms_noted(drawn)
                 plots.append({"metric": metric, "lines": lines, "bounded": bounded, "notes": notes})
         if plots:
-            sections.append({"group": group, "plots": plots})
+            sections.append({"group": group, "baseline": label, "plots": plots})
     return sections
 
 
@@ -164,7 +166,7 @@ def _forest(drawn: Sequence[Gain], metric: Number) -> list[Row]:
                 "whisker": f"{_whisker(entry.difference, low, high, scale)};--z:{zero}",
                 "told": entry.separable,
                 "difference": difference_text(gain, metric),
-                "traffic": ratio_text(gain.traffic),
+                "traffic": traffic_text(gain),
                 "time": ratio_text(gain.time),
                 "diverged": diverged_text(gain),
                 "cells": entry.cells,

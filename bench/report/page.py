@@ -37,7 +37,6 @@ from leaderboards.replication import replication_sheet, replications
 from leaderboards.tables import tables_of
 from leaderboards.tables.captions import of_whose_models
 from leaderboards.tables.model import EXCLUDED, WHEN_EXCLUDED
-from leaderboards.tables.over_cells import BASELINE
 
 TITLE = "Federated learning with knowledge distillation"
 _SCRIPTS = ("tables.js", "charts.js", "page.js")
@@ -80,7 +79,6 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
         "scripts": scripts,
         "metrics": metrics,
         "metric_choices": [(metric.name, metric.short, metric.of) for metric in metrics],
-        "baseline": BASELINE,
         "excluded": (EXCLUDED, WHEN_EXCLUDED),
         "quantities": _quantities(metrics, results.records),
         "cost_choices": [(cost, cost, "") for cost in COSTS],

@@ -14,7 +14,7 @@ from leaderboards.numbers import Number
 from leaderboards.stats.seeds import INTERVAL_FROM
 from leaderboards.tables import ResultTable, Sheet, TableCell
 from leaderboards.tables.model import number_text
-from leaderboards.tables.over_cells import BASELINE, over_cells
+from leaderboards.tables.over_cells import over_cells, usual_baseline
 
 _TABLE = (
     ChartColumn("metric", "metric"),
@@ -49,7 +49,7 @@ def winners_section(
         table = tables[group.key]
         sheets = []
         for metric in metrics:
-            sheet = over_cells([table], metric, BASELINE)
+            sheet = over_cells([table], metric, usual_baseline([table]))
             if sheet is not None:
                 sheets.append({"metric": metric.name, **lines_of(sheet)})
         chart = _add_map(group, table, metrics, labels, charts)

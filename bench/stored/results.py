@@ -31,7 +31,8 @@ _ON_CLIENTS = ("selected_client_accuracy", "amp", "best_client_accuracy")
 ACCURACIES = tuple(
     number
     for number in NUMBERS.values()
-    if number.quantity == NUMBERS["final_accuracy"].quantity or number.name in _ON_CLIENTS
+    if number.quantity == NUMBERS["final_accuracy"].quantity
+    or number.name in (*_ON_CLIENTS, "mean_last10_client_accuracy")
 )
 COMPARED = (*ACCURACIES, NUMBERS["seconds"])  # numbers of which records have every seed's value
 _PLACE = ("dataset", "model")  # named by their values alone

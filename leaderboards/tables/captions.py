@@ -40,6 +40,7 @@ _TITLE = (  # texts, and the fields that each needs
     ("{model}", ("model",)),
     ("clients' models {client_models}", ("client_models",)),
     ("{partition}, {num_clients} clients", ("partition", "num_clients")),
+    ("{num_clients} clients", ("num_clients",)),  # of several partitions
     ("{rounds} rounds × {local_epochs} local epochs", ("rounds", "local_epochs")),
     ("α = {alpha:g}", ("alpha",)),
     ("participation {participation:g}", ("participation",)),
@@ -51,9 +52,11 @@ def title(problem: Problem) -> str:
     """Write the title of a table: what all numbers of its problem have in common."""
     shared = _shared(problem)
     parts = []
+    told = set[str]()
     for text, names in _TITLE:
-        if None not in map(shared.get, names):
+        if None not in map(shared.get, names) and not told.issuperset(names):
             parts.append(text.format(**shared))
+            told.update(names)
     line = " · ".join(parts)
     return re.sub(r"(?<!\d)1 (client|round|local epoch)s\b", r"1 \1", line)
 

@@ -60,7 +60,7 @@ _SCORE = (
 )
 _BETTER = "P: probability that a run is better than one of the reference in the same cell"
 TIME = NUMBERS["seconds"]  # to be among the metrics of `with_seeds`, for `Gain.time`
-BASELINE = "fedavg"  # what pictures and pages compare with
+BASELINES = ("fedavg", "local")  # what pictures and pages compare with: the first that ran
 _ZERO = "local"  # whose mean is 0 of a normalised score
 _ONE = "centralized"  # whose mean is 1
 
@@ -75,6 +75,8 @@ class Gain:
         runs: number of its runs.
         traffic: bytes sent and received in a run over the reference's, median over cells; None if
             that is unknown, or the reference sends nothing.
+        sent: bytes sent and received in a run, median over cells in which the reference sends
+            nothing; None if there is none.
         time: seconds of the shortest run over the seconds of the reference's shortest run, median
             over cells and environments that both have; None if there is none, or the tables'
             `seeds` have no seconds.
@@ -85,6 +87,7 @@ class Gain:
     diverged: int
     runs: int
     traffic: float | None
+    sent: float | None
     time: float | None
     platforms_mixed: bool
 
@@ -95,6 +98,12 @@ def baseline(tables: Sequence[ResultTable], reference: str) -> str | None:
     for table in tables:
         labels |= dict.fromkeys(row.label for row in table.rows)
     return matching_label(list(labels), reference)
+
+
+def usual_baseline(tables: Sequence[ResultTable]) -> str:
+    """Return the label of the rows that pictures and pages compare with."""
+    labels = [baseline(tables, name) for name in BASELINES]
+    return next(filter(None, labels), BASELINES[0])
 
 
 def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Gain, ...]:
@@ -124,9 +133,10 @@ def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Ga
         runs = sum(int(record["n"]) for record in records)
         pairs = [(rivals[method], rivals[label]) for rivals in with_method if label in rivals]
         traffic = _ratio(pairs, _traffic)
+        sent = _beside_silence(pairs)
         time = _ratio(pairs, _shortest)
         mixed = any(cell.is_unlike(reference) for cell, reference in pairs)
-        results.append(Gain(difference, diverged, runs, traffic, time, mixed))
+        results.append(Gain(difference, diverged, runs, traffic, sent, time, mixed))
     sign = -1 if metric.higher_is_better else 1
     return tuple(sorted(results, key=lambda gain: sign * gain.pooled.difference))
 
@@ -146,6 +156,15 @@ def _ratio(
                 if reference_costs.get(name):
                     ratios.append(cost / reference_costs[name])
     return median(ratios) if ratios else None
+
+
+def _beside_silence(pairs: Sequence[CellPair]) -> float | None:
+    """Return the traffic, median over undiverged cells whose reference sends nothing."""
+    sent: list[float] = []
+    for cell, reference in pairs:
+        if cell.state == "value" and _traffic(reference).get("bytes") == 0:
+            sent += _traffic(cell).values()
+    return median(sent) if sent else None
 
 
 def _traffic(cell: TableCell) -> dict[str, float]:
@@ -267,6 +286,8 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
     notes = [_DIFFERENCE, intervals, *_POOLED]
     if any(gain.diverged for gain in gains_of_all):
         notes.append(_DIVERGED)
+    if any(in_megabytes(gain) for gain in gains_of_all):
+        notes.append(f"traffic in MB, because {label} sends nothing")
     notes += platforms_noted(gains_of_all)
     cells_text = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
     return sheet(
@@ -367,7 +388,7 @@ def _gain_texts(gain: Gain, metric: Number, p_by_seed: float) -> list[str]:
         p_text(p_by_seed),
         f"{_ahead(entry, metric)} of {entry.clusters}",
         str(entry.cells),
-        ratio_text(gain.traffic),
+        traffic_text(gain),
         ratio_text(gain.time),
         diverged_text(gain),
     ]
@@ -384,6 +405,18 @@ def ratio_text(ratio: float | None) -> str:
     if ratio is None:
         return "–"
     return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.2f}x"
+
+
+def in_megabytes(gain: Gain) -> bool:
+    """Return whether a gain's traffic is no multiple of the reference's, which sends nothing."""
+    return gain.traffic is None and gain.sent is not None
+
+
+def traffic_text(gain: Gain) -> str:
+    """Format a run's traffic in multiples of the reference's; in MB if that sends nothing."""
+    if in_megabytes(gain):
+        return f"{number_text(gain.sent, NUMBERS['bytes_up'])} MB"
+    return ratio_text(gain.traffic)
 
 
 def platforms_noted(compared: Sequence[Gain]) -> list[str]:
@@ -425,6 +458,7 @@ def _gain_record(gain: Gain, metric: Number, reference: str, p_by_seed: float) -
         "partitions": entry.clusters,
         "cells": entry.cells,
         "traffic_ratio": gain.traffic,
+        "bytes": gain.sent,
         "time_ratio": gain.time,
         "platforms_mixed": gain.platforms_mixed,
         "diverged": gain.diverged,

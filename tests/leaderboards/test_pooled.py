@@ -259,6 +259,29 @@ def test_unlike_platforms_are_named_and_not_timed() -> None:
     assert {(record["algorithm"], record["alpha"]) for record in flagged} == {("moon", 0.1)}
 
 
+def test_traffic_beside_a_silent_reference_is_in_megabytes() -> None:
+    rows = []
+    for alpha in (0.1, 1.0):
+        for seed in range(3):
+            value = {"final_accuracy": 0.5 + seed / 100}
+            rows.append(
+                make_row("local", {}, {"alpha": alpha}, seed, bytes_up=0, bytes_down=0, **value)
+            )
+            sent = {"bytes_up": 1_000_000, "bytes_down": 2_500_000 if alpha == 1.0 else 4_500_000}
+            rows.append(make_row("fd", {}, {"alpha": alpha}, seed, **sent, **value))
+            rows.append(make_row("fml", {}, {"alpha": alpha}, seed, diverged=True, **sent, **value))
+    runs = pd.DataFrame(rows)
+    metrics = [NUMBERS["final_accuracy"]]
+    tables = tables_of(with_seeds(leaderboard(runs), runs, metrics), metrics)
+    sheet = pooled_against(tables, metrics[0], "local")
+    assert sheet is not None
+    sent_of = {record["algorithm"]: record["bytes"] for record in sheet.records}
+    assert sent_of == {"fd": 4_500_000, "fml": None}, "a diverged run may have sent less"
+    texts = {row.label: [cell.words for cell in row.cells] for row in sheet.table.rows}
+    assert "4.50 MB" in texts["fd"]
+    assert "traffic in MB, because local sends nothing" in sheet.table.notes
+
+
 def test_platforms_are_compared_seed_by_seed() -> None:
     """Seeds on several machines have a common one each, and further seeds of one do not matter."""
     rows = []

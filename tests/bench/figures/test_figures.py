@@ -410,7 +410,29 @@ def test_a_board_of_the_package_is_drawn_with_its_own_options(tmp_path, capsys):
     assert "reference" in capsys.readouterr().err
 
 
-def test_without_fedavg_there_is_nothing_to_draw(tmp_path):
+def test_without_fedavg_differences_are_from_local(tmp_path):
+    """Over partitions of two kinds, in one picture."""
+    gains = {"local": 0.0, "fd": 0.1, "fml": -0.2}
+    kinds = ({"alpha": 0.1, "partition": "lda"}, {"alpha": None, "partition": "k_classes"})
+    pairs = []
+    for name, gain in gains.items():
+        for fields in kinds:
+            for seed in range(3):
+                sent = 0 if name == "local" else 1_500_000
+                costs = {"bytes_up": sent, "bytes_down": 0}
+                final = 0.5 + gain + seed / 100
+                pairs.append(pair(name, seed=seed, final=final, fields=fields, **costs))
+    (spec,) = of(write(tmp_path, pairs), "board-differences").values()
+    drawn_rows = rows(panels(spec)[0][0])
+    assert [row["algorithm"] for row in drawn_rows] == ["fd", "fml"]
+    assert [row["difference"] for row in drawn_rows] == pytest.approx([10, -20])
+    assert all(row["low"] is not None for row in drawn_rows), "six partitions"
+    assert {row["traffic"] for row in drawn_rows} == {"1.50 MB"}
+    assert "from local over the cells that both have, 2 at most" in words(spec)
+    assert "3 clients" in words(spec)
+
+
+def test_without_a_baseline_there_is_nothing_to_draw(tmp_path):
     assert not of(write(tmp_path, [pair("fedprox"), pair("fedgkd")]), "board-differences")
 
 
