@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import leaderboards
-from bench.compare.filters import board_facts, selection, selection_options
+from bench.compare.filters import board_selection
 from bench.stored.results import source_of
 from leaderboards.numbers import Point
 from leaderboards.rows.files import read_table, write_table
@@ -141,19 +141,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.board:
         target = PACKAGE / arguments.board
-        options = selection_options_of(target)
-        count = publish(arguments.folders, target, selection(options))
+        count = publish(arguments.folders, target, board_selection(target))
     else:
         target = REPRODUCED
         count = keep(arguments.folders)
     print(f"{count} runs kept in {target}")  # noqa: T201
-
-
-def selection_options_of(board: Path) -> argparse.Namespace:
-    """Parse the options in a board's board.toml, which may be missing."""
-    parser = argparse.ArgumentParser()
-    selection_options(parser)
-    return parser.parse_args(board_facts(board).get("options", []))
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ LONGEST = (
     "test_data_plugins.py",
     "test_algorithm_plugins.py",
     "test_progress.py",
+    "test_streams.py",
     "test_perf.py",
     "test_trainable.py",
     "test_notebook_classes.py",

@@ -18,6 +18,7 @@ from bench.terminal.words import (
     CHOSEN_BY,
     OUTS,
     SELECT_ON,
+    flag,
     run_keys,
     some_of,
     split_list,
@@ -210,18 +211,26 @@ def board_facts(folder: Path) -> dict[str, list[str]]:
     for name, value in facts.items():
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             raise UsageError(f"{file}: {name} is a list of texts, got {value!r}")
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    selection_options(parser)
     try:
-        _, others = parser.parse_known_args(facts.get("options", []))
+        chosen, others = _selection_parser().parse_known_args(facts.get("options", []))
     except argparse.ArgumentError as error:
         raise UsageError(f"{file}: {error}") from None
     if others:
-        raise UsageError(
-            f"{file}: options are of --tuned, --confirmed, --chosen-by and --select-on, "
-            f"got {others[0]!r}"
-        )
+        allowed = ", ".join(map(flag, vars(chosen)))
+        raise UsageError(f"{file}: options are of {allowed}, got {others[0]!r}")
     return facts
+
+
+def board_selection(folder: Path) -> Selection:
+    """Read the options in a board's `board.toml`; raises as `board_facts` and `selection`."""
+    options = board_facts(folder).get("options", [])
+    return selection(_selection_parser().parse_args(options))
+
+
+def _selection_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    selection_options(parser)
+    return parser
 
 
 def selection(arguments: argparse.Namespace) -> Selection:

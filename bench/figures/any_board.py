@@ -1,4 +1,4 @@
-"""Figures of any board: differences from FedAvg over its cells, and accuracy against costs."""
+"""Figures of any board: differences from a baseline over its cells, and accuracy against costs."""
 
 from __future__ import annotations
 

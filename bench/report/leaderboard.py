@@ -1,4 +1,4 @@
-"""The leaderboard section: differences from FedAvg, algorithms by cells, all configurations."""
+"""The leaderboard section: differences from a baseline, algorithms by cells, configurations."""
 
 from __future__ import annotations
 

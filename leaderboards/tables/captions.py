@@ -52,11 +52,11 @@ def title(problem: Problem) -> str:
     """Write the title of a table: what all numbers of its problem have in common."""
     shared = _shared(problem)
     parts = []
-    told = set[str]()
+    named = set[str]()
     for text, names in _TITLE:
-        if None not in map(shared.get, names) and not told.issuperset(names):
+        if None not in map(shared.get, names) and not named.issuperset(names):
             parts.append(text.format(**shared))
-            told.update(names)
+            named.update(names)
     line = " · ".join(parts)
     return re.sub(r"(?<!\d)1 (client|round|local epoch)s\b", r"1 \1", line)
 

@@ -31,9 +31,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def block(language: str, start: str, text: str) -> str:
     """The content of the fenced block that begins with a line."""
-    found = re.search(rf"```{language}\n({re.escape(start)}\n.*?)```", text, re.DOTALL)
-    assert found, start
-    return found[1]
+    fenced = re.search(rf"```{language}\n({re.escape(start)}\n.*?)```", text, re.DOTALL)
+    assert fenced, start
+    return fenced[1]
 
 
 def test_the_guides_commands_lead_from_a_class_to_a_table(

@@ -148,9 +148,9 @@ def test_a_slow_round_is_timed_with_few_samples(
         return 0.7 + 0.5 * setting.batch_size + 0.3 * (server_steps - 1)
 
     monkeypatch.setattr(measuring, "_round_seconds", slow)
-    found = measuring.measure(algorithm, {}, replace(SETTING, batch_size=40))
+    pace = measuring.measure(algorithm, {}, replace(SETTING, batch_size=40))
     assert max(asked) == measuring.FEW
-    assert vars(found) == pytest.approx(vars(Pace(0.7, 0.0, 20.0, 0.5 / 3, server_step)))
+    assert vars(pace) == pytest.approx(vars(Pace(0.7, 0.0, 20.0, 0.5 / 3, server_step)))
 
 
 def test_a_slow_server_is_not_a_slow_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,9 +160,9 @@ def test_a_slow_server_is_not_a_slow_batch(monkeypatch: pytest.MonkeyPatch) -> N
         return 3 * measuring.SLOW + timed_round(algorithm, values, setting, **changes)
 
     monkeypatch.setattr(measuring, "_round_seconds", round_seconds)
-    found = measuring.measure("feddf", {}, replace(SETTING, validation_fraction=0.1))
+    pace = measuring.measure("feddf", {}, replace(SETTING, validation_fraction=0.1))
     expected = replace(TIMED, client=TIMED.client + 3 * measuring.SLOW)
-    assert vars(found) == pytest.approx(vars(expected))
+    assert vars(pace) == pytest.approx(vars(expected))
 
 
 def test_single_batches_are_counted_as_such() -> None:
