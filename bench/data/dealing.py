@@ -86,6 +86,8 @@ class Partition:
         groups: what it needs of each sample besides the class: `source`, `writer`, or empty for
             nothing.
         needs_classes: whether it depends on `Wanted.classes_per_client`.
+        per_class: mean number of samples of each of a client's classes, if other samples are
+            unused; 0 if all samples are given to clients. Estimates of time use it.
     """
 
     function: Partitioner
@@ -93,6 +95,7 @@ class Partition:
     summary: str
     groups: str = ""
     needs_classes: bool = False
+    per_class: float = 0.0
 
 
 def class_sizes(labels: Positions) -> tuple[tuple[int, ...], Positions]:

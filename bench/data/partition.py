@@ -19,6 +19,8 @@ import numpy as np
 
 from algorithms.entry_points import Kind, fingerprint
 from bench.data.dealing import (
+    FEWEST_SHOTS,
+    MOST_SHOTS,
     Partition,
     Positions,
     Wanted,
@@ -71,6 +73,7 @@ PARTITIONS: dict[str, Partition] = {
         False,
         "classes_per_client classes a client, give or take 2, with 139 or 140 samples of each",
         needs_classes=True,
+        per_class=(FEWEST_SHOTS + MOST_SHOTS) / 2,
     ),
     "hsu": Partition(
         hsu, True, "Hsu's (FedAvgM): each client's own Dirichlet shares of the classes; equal sizes"

@@ -224,11 +224,8 @@ def clients_of(run_spec: RunSpec) -> tuple[int, float]:
 
 def client_size(setting: Setting) -> float:
     """Count the samples that a client trains on."""
-    dataset = data.info(setting.dataset)
-    samples = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
-    samples -= setting.auxiliary_per_class * dataset.num_classes
     kept = setting.local_test_fraction + setting.local_validation_fraction  # for evaluation
-    return samples * (1 - kept) / setting.num_clients
+    return _dealt_samples(setting) * (1 - kept) / setting.num_clients
 
 
 def samples_of(run_spec: RunSpec) -> float:
@@ -253,9 +250,20 @@ def server_tests(setting: Setting) -> float:
 
 def own_samples(setting: Setting) -> float:
     """Count the samples that all clients together keep for evaluation."""
-    dealt = data.info(setting.dataset).train_size * setting.fraction
-    dealt *= 1 - setting.validation_fraction
-    return dealt * (setting.local_test_fraction + setting.local_validation_fraction)
+    kept = setting.local_test_fraction + setting.local_validation_fraction
+    return _dealt_samples(setting) * kept
+
+
+def _dealt_samples(setting: Setting) -> float:
+    """Count the samples that the partition gives to all clients together."""
+    from bench.data.partition import partition  # numpy
+
+    per_class = partition(setting.partition).per_class
+    if per_class:
+        return per_class * setting.classes_per_client * setting.num_clients
+    dataset = data.info(setting.dataset)
+    samples = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
+    return samples - setting.auxiliary_per_class * dataset.num_classes
 
 
 def shortened(setting: Setting, base: Setting) -> bool:

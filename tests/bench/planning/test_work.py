@@ -35,6 +35,16 @@ def test_samples_of_fedgkds_setting() -> None:
     assert samples_of(run_of("centralized", FEDGKD)) == 20 * 2_250 * 20 * 100, "on all data"
 
 
+def test_samples_that_a_partition_leaves_out_are_not_counted() -> None:
+    setting = SPACES["fedproto", "mnist", "fedproto"].setting
+    setting = replace(setting, classes_per_client=3)
+    # 20 clients of three classes, 139.5 samples of each: two sevenths are tests.
+    dealt = 20 * 3 * 139.5
+    run_spec = run_of("fedavg", setting)
+    assert samples_of(run_spec) == pytest.approx(100 * dealt * 5 / 7)
+    assert evaluated_samples(run_spec) == pytest.approx(100 * (10_000 + dealt * 2 / 7))
+
+
 def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
     store, setting = Store(tmp_path), replace(FEDGKD, dataset="digits", model="mlp")
     for seed, (algorithm, rate, device) in enumerate(
