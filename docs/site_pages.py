@@ -16,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,8 +28,50 @@ from bench.compare.command import main as compare
 from leaderboards.tables.model import EXCLUDED
 
 ROOT = DOCS.parent
-BOARD = "reference"  # whose lines the pages of algorithms show
-METRICS = {"selected_accuracy": "selected", "mean_last10_accuracy": "last ten"}
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board whose lines the pages of algorithms show, each beside the line of `reference`.
+
+    `metrics` has a heading for each column of numbers. `options` of `bench.compare` print them.
+    """
+
+    name: str
+    page: str
+    reference: str
+    accuracy: str
+    metrics: Mapping[str, str]
+    options: tuple[str, ...] = ()
+
+
+BOARDS = (
+    Board(
+        "reference-v2",
+        "reference-v2.md",
+        "fedavg",
+        "Test accuracy of the global model in %",
+        {"mean_last10_accuracy": "last ten", "selected_accuracy": "selected"},
+    ),
+    Board(
+        "reference",
+        "reference.md",
+        "fedavg",
+        "Test accuracy of the global model in %",
+        {"selected_accuracy": "selected", "mean_last10_accuracy": "last ten"},
+        ("--metric", "selected", "last10"),
+    ),
+    Board(
+        "exchange",
+        "exchange.md",
+        "local",
+        "Accuracy in % of clients with models of three architectures, each on its own tests",
+        {
+            "mean_last10_client_accuracy": "last ten",
+            "client_worst10@last": "worst tenth of the clients, last round",
+        },
+    ),
+)
 
 # A document of the repository -> its page, in the order of the navigation.
 SECTIONS = {
@@ -78,7 +121,9 @@ MODULES = {
     "leaderboards.numbers": "numbers of a run",
 }
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-Place = tuple[float, float, str]  # alpha, participation, form of the model
+Cell = Mapping[str, Any]  # of a table of `bench.compare --format json`
+# Partition, alpha, participation, form of the model.
+Place = tuple[str, float | None, float, str]
 LINK = re.compile(
     r"(\[[\w/-]+\.(?:md|ipynb))?\]\(([^)\s]+)\)"
 )  # with its text, if that is a document's name
@@ -210,7 +255,7 @@ def relative(target: str, page: str) -> str:
 
 
 def algorithm_page(
-    entry: Entry, cells: Sequence[Mapping[str, Any]], certificates: Mapping[str, Any]
+    entry: Entry, cells: Mapping[str, Sequence[Cell]], certificates: Mapping[str, Any]
 ) -> str:
     """Write the page of an algorithm: its section of docs/algorithms.md, results, certificate."""
     described = section(entry, {}).replace(f"## {entry.name}", f"# {entry.name}", 1)
@@ -218,52 +263,75 @@ def algorithm_page(
     described = described.replace("\nDifferences:\n", "\n### Differences\n")
     table = "| hyper-parameter |"
     described = described.replace(table, f"## Hyper-parameters\n\n{table}")
-    lines = [described, "## On the reference board", "", *board_lines(entry, cells)]
+    lines = [described, "## On the boards", "", *boards_lines(entry, cells)]
     lines += ["", "## Certificate", "", *certificate_lines(entry.name, certificates)]
     return "\n".join([*lines, ""])
 
 
-def board_lines(entry: Entry, cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the algorithm's lines on the board, beside FedAvg's on the same model."""
-    name = entry.name
-    defaults = {field.name: field.default for field in entry.fields}
-    tables: dict[str, dict[Place, dict[str, Mapping[str, Any]]]] = {}
-    for cell in cells:
-        if cell["mean"] is not None:
-            place = (cell["alpha"], cell["participation"], cell["variant"])
-            metrics = tables.setdefault(cell["algorithm"], {}).setdefault(place, {})
-            metrics[cell["metric"]] = cell
-    if name not in tables:
-        yield f"`{name}` is not on [the board](reference.md)."
+def boards_lines(entry: Entry, cells: Mapping[str, Sequence[Cell]]) -> Iterator[str]:
+    """Yield the algorithm's lines on all boards that have it."""
+    found = False
+    for board in BOARDS:
+        lines = list(board_lines(entry, board, cells[board.name]))
+        if lines:
+            yield from [*lines, ""]
+            found = True
+    if not found:
+        yield f"`{entry.name}` is on no board."
         return
     yield (
-        "Test accuracy in %, mean ± standard deviation, the number of seeds in brackets, on "
-        "[the board](reference.md). `×`: a test excludes the algorithm from being the best of its "
-        "column. "
-        "Hyper-parameters at their default are not shown."
+        "Mean ± standard deviation, the number of seeds in brackets. `×`: a test excludes the "
+        "algorithm from being the best of its column. Hyper-parameters at their default are not "
+        "shown."
     )
+
+
+def board_lines(entry: Entry, board: Board, cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield the algorithm's lines on a board, beside those of the board's reference.
+
+    A line is compared with the reference on the same model, if it ran on several.
+    """
+    lines: dict[str, dict[Place, dict[str, Cell]]] = {}
+    for cell in cells:
+        if cell["mean"] is not None:
+            place = (cell["partition"], cell["alpha"], cell["participation"], cell["variant"])
+            numbers = lines.setdefault(cell["algorithm"], {}).setdefault(place, {})
+            numbers[cell["metric"]] = cell
+    if entry.name not in lines:
+        return
+    references = lines[board.reference]
+    if len({place[-1] for place in references}) == 1:
+        references = {place[:-1]: numbers for place, numbers in references.items()}
+    yield f"{board.accuracy}, on [the board {board.name}]({board.page}):"
     yield ""
-    heads = ["α", "participation", "model", "hyper-parameters"]
-    for metric in METRICS.values():
-        heads += [metric, f"fedavg, {metric}"]
+    heads = ["partition", "α", "participation", "model", "hyper-parameters"]
+    for metric in board.metrics.values():
+        heads += [metric, f"{board.reference}, {metric}"]
     yield f"| {' | '.join(heads)} |"
-    yield "|---:|---:|---|---|" + "---:|" * 2 * len(METRICS)
-    for place, own in tables[name].items():
-        alpha, participation, model = place
-        configuration = []
-        for field, value in own["selected_accuracy"]["hyperparameters"].items():
-            own_name = field.removeprefix(f"{name}.")
-            if own_name not in defaults or value != defaults[own_name]:
-                configuration.append(f"{field}={value}")
-        values = [f"{alpha:g}", f"{participation:g}", f"`{model}`", ", ".join(configuration) or "–"]
-        beside = tables["fedavg"].get(place, {})
-        for metric in METRICS:
-            values.append(_accuracy(own[metric]))
-            values.append(_accuracy(beside[metric]) if beside else "–")
+    yield "|---|---:|---:|---|---|" + "---:|" * 2 * len(board.metrics)
+    for place, own in lines[entry.name].items():
+        partition, alpha, participation, model = place
+        values = [partition, "–" if alpha is None else f"{alpha:g}", f"{participation:g}"]
+        values += [f"`{model}`", _configuration(entry, next(iter(own.values())))]
+        beside = references.get(place) or references.get(place[:-1]) or {}
+        for metric in board.metrics:
+            for numbers in (own, beside):
+                values.append(_accuracy(numbers[metric]) if metric in numbers else "–")
         yield f"| {' | '.join(values)} |"
 
 
-def _accuracy(cell: Mapping[str, Any]) -> str:
+def _configuration(entry: Entry, cell: Cell) -> str:
+    """Return the hyper-parameters that are not at their default."""
+    defaults = {field.name: field.default for field in entry.fields}
+    changed = []
+    for field, value in cell["hyperparameters"].items():
+        own_name = field.removeprefix(f"{entry.name}.")
+        if own_name not in defaults or value != defaults[own_name]:
+            changed.append(f"{field}={value}")
+    return ", ".join(changed) or "–"
+
+
+def _accuracy(cell: Cell) -> str:
     if cell["state"] == "diverged":
         return "DIVERGED"
     spread = "" if cell["std"] is None else f" ± {100 * cell['std']:.2f}"
@@ -287,21 +355,20 @@ def certificate_lines(name: str, certificates: Mapping[str, Any]) -> Iterator[st
                 yield f"| {outcome['check']} | {outcome['status']} | {measured} |"
 
 
-def board_cells() -> list[dict[str, Any]]:
-    """Return the cells of the board's tables, as `bench.compare --format json` prints them.
+def board_cells(board: Board) -> list[Cell]:
+    """Return the cells of a board's tables, as `bench.compare --format json` prints them.
 
     Raises:
         ValueError: the command fails.
     """
     printed = StringIO()
-    words = ["--board", BOARD, "--metric", "selected", "last10", "--format", "json"]
+    words = ["--board", board.name, *board.options, "--format", "json"]
     with redirect_stdout(printed), redirect_stderr(StringIO()):
         status = compare(words)
     if status:
         raise ValueError(f"bench.compare {' '.join(words)} ends with {status}")
-    tables = json.loads(printed.getvalue())["tables"]
-    cells: list[dict[str, Any]] = []
-    for table in tables:
+    cells: list[Cell] = []
+    for table in json.loads(printed.getvalue())["tables"]:
         cells += table["cells"]
     return cells
 
@@ -323,7 +390,7 @@ def navigation(site: Site) -> Iterator[str]:
 def main(certificates_file: Path, folder: Path) -> None:
     """Write all pages into the folder, and remove its earlier pages."""
     certificates = json.loads(certificates_file.read_text(encoding="utf-8"))
-    cells = board_cells()
+    cells = {board.name: board_cells(board) for board in BOARDS}
     shutil.rmtree(folder, ignore_errors=True)
     site = Site(folder)
     for source, page in list(site.page_of.items()):
