@@ -79,6 +79,8 @@ def _report(arguments: argparse.Namespace) -> None:
     results = read(folders_of(arguments.out), selected)
     note_superseded(results.source.runs(), selected.tuned)
     heading = arguments.title or TITLE
+    if arguments.board and not arguments.title:
+        heading = f"{TITLE}: board {Path(arguments.board).absolute().name}"
     text = page(results, heading, datetime.now(UTC), arguments.board_metrics)
     target.parent.mkdir(parents=True, exist_ok=True)
     with typed_file(target) as file:  # an old page stays until the new one is complete

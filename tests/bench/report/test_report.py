@@ -175,6 +175,13 @@ def board_row(document: str, **where: str) -> str:
 # What the page says
 
 
+def test_a_boards_page_is_headed_by_its_name(tmp_path: Path) -> None:
+    folder = write(tmp_path / "own", fixture()[:4])
+    (folder / "board.toml").write_text('options = ["--tuned=lr"]\n')
+    assert main(["--board", str(folder), "--to", str(tmp_path / "page.html")]) == 0
+    assert ": board own</h1>" in (tmp_path / "page.html").read_text()
+
+
 def test_the_document_is_well_formed_and_its_links_lead_somewhere(text):
     elements = Elements(text)
     ids = [own["id"] for _, own, _ in elements.found if own.get("id")]
