@@ -41,6 +41,7 @@ merge reads its sources and changes none. Run twice, it changes nothing the seco
   - Results of different environments stay side by side as replicates, which are no seeds.
   - Statuses: the finished row counts, then the stopped, then the failed one.
   - Data of --track are merged, saved states are not.
+  - A board.toml is not merged: copy the one that holds for the merged folder.
 compact drops rows that do not count, and changes no other row. A sweep that ends with more than a
 few hundred small files compacts its folder itself.
 push and pull copy what the other side lacks, as a sweep with --mirror does (docs/cluster.md): rows,
