@@ -147,3 +147,10 @@ def test_public_samples_take_memory_in_each_run_of_a_pack() -> None:
     for pack in (1, 3):
         more = _memory(public, pack) - _memory(plain, pack)
         assert more == pack * 1000 * image_bytes
+
+
+def test_a_small_trials_memory_is_that_of_its_process() -> None:
+    setting = Setting(dataset="digits", model="mlp", num_clients=10)
+    assert 900 * 1024**2 < _memory(setting) < 910 * 1024**2
+    cifar10 = _memory(replace(setting, dataset="cifar10", model="cnn_cifar"))
+    assert cifar10 - _memory(setting) > 3 * 60_000 * 3 * 32 * 32, "three copies of the images"
