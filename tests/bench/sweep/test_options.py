@@ -73,7 +73,7 @@ def test_one_value_in_two_ways_is_refused() -> None:
         ("time-budget = -inf", "must be >= 0, and finite, got -inf"),
         ("max-concurrent = 1.5", "give a whole number, got '1.5'"),
         ('algo = ["fedavg", "--out", "elsewhere"]', "--out"),
-        ('import = "mine:Mine"', "import"),
+        ('import = "mine:Mine"', "no option for --config"),
     ],
 )
 def test_a_wrong_file_ends_with_2(
