@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,28 @@ def test_models_side_by_side_score_as_one_by_one(algorithm: str, model: str) -> 
     again = replace(stacked, known=known).personal(models)
     losses = [score.loss for score in together.scores]
     assert [score.loss for score in again.scores] == losses, "whichever are known, to the last bit"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "all_again"), [("local", False), ("fd", False), ("lg_fedavg", True)]
+)
+def test_only_models_that_may_have_changed_are_measured_again(
+    algorithm: str, all_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FD's message changes no model; LG-FedAvg's replaces the head of each."""
+    measured: list[int] = []
+    measure = Evaluator._measure_own
+
+    def noted(self: Evaluator, members: Mapping[int, Params]) -> None:
+        measured.extend(members)
+        measure(self, members)
+
+    monkeypatch.setattr(Evaluator, "_measure_own", noted)
+    run = trained(algorithm, rounds=1, participation=0.4)
+    assert sorted(measured) == list(range(5)), "the first round"
+    measured.clear()
+    run.advance(1)
+    assert sorted(measured) == (list(range(5)) if all_again else sorted(run.participants(2)))
 
 
 def test_the_test_set_may_wait_for_the_last_round() -> None:
