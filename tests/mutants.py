@@ -1,9 +1,12 @@
 """Draw small faults of the product and count how many the tests notice: `make mutants`.
 
 A mutant is a copy of the product with one fault: a comparison, a constant, a sign, a branch or a
-statement is another. Its tests are those nearest to the faulty module by the graph of imports. They
-run until one fails, each with a time limit, and all within `--seconds`. A test that fails without
-the fault, too, counts for nothing. `EQUIVALENT` names the mutants that change no behaviour.
+statement is another. Its tests are those that run its line, or for a line that runs at import,
+those that run a line with the name that it defines. `make test` is run once beforehand to learn
+which tests run which lines. A test that runs few lines comes first, and they go on until one
+fails, each with a time limit, and all within `--seconds`. A mutant whose tests did not all run in
+that time is called `unknown`, and counts as one that survived. A test that fails without the fault,
+too, counts for nothing. `EQUIVALENT` names the mutants that change no behaviour.
 
 The tests run in a process forked from one that has imported torch and the like.
 """
@@ -17,45 +20,26 @@ import copy
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import coverage
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("algorithms", "bench", "leaderboards", "search_spaces")
 EXIT_TESTS_FAILED = 1  # of pytest
 TEST_SECONDS = 60  # of a single test
-NEAREST = 12  # files of tests of a mutant
-SHARED = ("tests.conftest", "tests.commands")  # what nearly all tests import says little
-# Tests of modules that the product finds by name, which no statement imports.
-BY_NAME = {
-    "algorithms": (
-        "algorithms/test_equations.py",
-        "bench/engine/test_rounds.py",
-        "docs/test_docs.py",
-        "bench/selftest/test_selftest.py",
-    ),
-    "bench/data": ("bench/data/test_published_files.py", "bench/data/test_texts.py"),
-    "bench/models": ("bench/models/test_models.py",),
-    "bench/selftest": (
-        "bench/selftest/test_selftest.py",
-        "algorithms/test_contract.py",
-        "algorithms/test_equations.py",
-    ),
-    "search_spaces": (
-        "docs/test_docs.py",
-        "search_spaces/test_paper_tables.py",
-        "bench/planning/test_paper_commands.py",
-        "search_spaces/test_spaces.py",
-    ),
-}
+MOST_TESTS = 120  # of a mutant
+AT_ONCE = 12  # tests of one process
 LONGEST = 100  # characters of a fault in print
 
 # Why a mutant changes no behaviour, by file, function, what it replaces, and by what.
@@ -237,66 +221,74 @@ def all_mutants() -> list[Mutant]:
     return found
 
 
-# Which tests are near.
+# Which tests run which lines.
 
 
-def imports() -> dict[str, set[str]]:
-    """Read which modules each module of the product and of the tests imports, anywhere."""
-    files = {}
-    for package in (*PACKAGES, "docs", "tests"):
-        for path in (ROOT / package).rglob("*.py"):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            files[name.removesuffix(".__init__")] = path
-    graph: dict[str, set[str]] = {}
-    for name, path in files.items():
-        graph[name] = {
-            module for module in _imported(ast.parse(path.read_bytes())) if module in files
-        }
-    return graph
+class Lines:
+    """Which tests run which lines of the product, from a run of all tests with coverage.py.
 
-
-def _imported(tree: ast.AST) -> Iterator[str]:
-    """Yield the names that import statements may mean: those of tests and docs lack the folder."""
-    for node in ast.walk(tree):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        for name in names:
-            yield from (name, f"tests.{name}", f"docs.{name}")
-
-
-def near_tests(mutant: Mutant, graph: dict[str, set[str]]) -> list[str]:
-    """List the files of tests nearest to the mutant's module.
-
-    Those that name its function are a step nearer.
+    Processes that tests start are not followed, but for those that are forked.
     """
-    module = mutant.file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-    importers: dict[str, set[str]] = {}
-    for name, imported in graph.items():
-        for other in imported:
-            importers.setdefault(other, set()).add(name)
-    distances = {module: 0}
-    waiting = deque([module])
-    while waiting:
-        name = waiting.popleft()
-        for importer in sorted(importers.get(name, ())):
-            if importer not in distances and importer not in SHARED:
-                distances[importer] = distances[name] + 1
-                waiting.append(importer)
-    function = mutant.function.rpartition(".")[2].lstrip("_") or "\0"
-    ranked = []
-    for name, distance in distances.items():
-        path = ROOT / f"{name.replace('.', '/')}.py"
-        if path.name.startswith("test_"):
-            text = path.read_text()
-            ranked.append(
-                (distance - (function in text), len(text), path.relative_to(ROOT).as_posix())
-            )
-    by_name = [f"tests/{file}" for file in BY_NAME.get(mutant.package, ())]
-    nearest = [file for _, _, file in sorted(ranked)]
-    return list(dict.fromkeys([*by_name, *nearest]))[:NEAREST]
+
+    def __init__(self, file: Path, root: Path) -> None:
+        data = coverage.CoverageData(str(file))
+        data.read()
+        self.sizes: Counter[str] = Counter()
+        self.tests_of: dict[str, dict[int, list[str]]] = {}
+        for path in data.measured_files():
+            tests: dict[int, list[str]] = {}
+            for line, contexts in data.contexts_by_lineno(path).items():
+                tests[line] = sorted({_test_of(context) for context in contexts} - {""})
+                self.sizes.update(tests[line])
+            self.tests_of[Path(path).relative_to(root).as_posix()] = tests
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """List the tests of a mutant, those first that run few lines."""
+        found = set(self.tests_of.get(mutant.file, {}).get(mutant.line, ()))
+        name = _defined(mutant)
+        if name:
+            found |= set(self._tests_of_name(name))
+        return sorted(found, key=lambda test: (self.sizes[test], test))[:MOST_TESTS]
+
+    def _tests_of_name(self, name: str) -> Iterator[str]:
+        """Yield the tests that run a line with a name."""
+        word = re.compile(rf"\b{name}\b")
+        for file, lines in self.tests_of.items():
+            text = (ROOT / file).read_text(encoding="utf-8").splitlines()
+            for line, tests in lines.items():
+                if word.search(text[line - 1]):
+                    yield from tests
+
+
+def _test_of(context: str) -> str:
+    """Return the name of a test from that of a context, which ends with `|setup` or `|run`."""
+    return context.rpartition("|")[0]
+
+
+def _defined(mutant: Mutant) -> str:
+    """Return the name that a mutant's statement defines at import; empty in a function's body."""
+    tree = ast.parse((ROOT / mutant.file).read_bytes())
+    name = ""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.stmt) or not node.lineno <= mutant.line <= node.end_lineno:
+            continue
+        if isinstance(node, ast.FunctionDef):
+            return ""
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        if isinstance(targets[0], ast.Name):
+            name = targets[0].id
+    return name
+
+
+def measured(folder: Path) -> Lines:
+    """Run the tests with coverage.py in a copy of the tree; return which lines each runs."""
+    tree = Copy(folder)
+    options = [f"--cov={package}" for package in PACKAGES]
+    options += ["--cov-context=test", "--cov-report=", "-n2", "--dist=loadfile", "-q"]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-m", "not slow", *options], cwd=tree.root, check=False
+    )
+    return Lines(tree.root / ".coverage", tree.root)
 
 
 # Running them.
@@ -390,20 +382,20 @@ def _run_tests(root: Path, tests: Sequence[str], report: Path) -> None:
     os._exit(0)
 
 
-def verdict(mutant: Mutant, tree: Copy, files: Sequence[str], seconds: float) -> str:
-    """Return the test that notices a mutant, or an empty text."""
+def verdict(mutant: Mutant, tree: Copy, tests: Sequence[str], seconds: float) -> str | None:
+    """Return the test that notices a mutant, or an empty text; None if the time was too short."""
     end = time.monotonic() + seconds
-    for file in files:
+    for first in range(0, len(tests), AT_ONCE):
         left = end - time.monotonic()
         if left <= 0:
-            break
+            return None
         tree.put(mutant)
         try:
-            failed = tree.failing([file], left)
+            failed = tree.failing(tests[first : first + AT_ONCE], left)
         finally:
             tree.restore(mutant)
         if failed == "no end":
-            break
+            return None
         if failed and _is_sound(failed, tree, seconds):
             return failed
     return ""
@@ -425,28 +417,27 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="begin at this one of the draw (0)")
     parser.add_argument("--last", type=int, help="end before this one of the draw")
     parser.add_argument("--seconds", type=float, default=300.0, help="for each mutant (300)")
-    parser.add_argument("--list", action="store_true", help="print the mutants and their tests")
+    parser.add_argument("--list", action="store_true", help="print the mutants")
     options = parser.parse_args()
     mutants = all_mutants()
     drawn = random.Random(options.seed).sample(mutants, options.count)
     drawn = drawn[options.first : options.last]
-    graph = imports()
     if options.list:
         for mutant in drawn:
-            tests = " ".join(near_tests(mutant, graph))
-            sys.stdout.write(f"{mutant}{mutant.reason and ' (equivalent)'}\n    {tests}\n")
+            sys.stdout.write(f"{mutant}{mutant.reason and ' (equivalent)'}\n")
         return 0
     for library in ("numpy", "pandas", "pyarrow.parquet", "scipy.stats", "torch", "pytest"):
         __import__(library)  # once, before the forks
     counts: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as folder:
+        lines = measured(Path(folder) / "measured")
         tree = Copy(Path(folder))
         for mutant in drawn:
             outcome = "equivalent"
             if not mutant.reason:
-                test = verdict(mutant, tree, near_tests(mutant, graph), options.seconds)
-                outcome = "noticed" if test else "survived"
-                sys.stdout.write(f"{outcome}: {mutant} {test}\n")
+                test = verdict(mutant, tree, lines.tests(mutant), options.seconds)
+                outcome = "noticed" if test else "survived" if test is not None else "unknown"
+                sys.stdout.write(f"{outcome}: {mutant} {test or ''}\n")
                 sys.stdout.flush()
             counts[mutant.package, outcome] += 1
     return _report(counts, len(mutants), options.seed)
@@ -454,7 +445,7 @@ def main() -> int:
 
 def _report(counts: Counter[tuple[str, str]], places: int, seed: int) -> int:
     """Print the counts by package; return the exit status."""
-    outcomes = ("equivalent", "noticed", "survived")
+    outcomes = ("equivalent", "noticed", "survived", "unknown")
     sys.stdout.write(f"seed {seed}, of {places:,} places\n")
     totals = Counter({outcome: 0 for outcome in outcomes})
     for package in sorted({package for package, _ in counts}):
@@ -462,7 +453,7 @@ def _report(counts: Counter[tuple[str, str]], places: int, seed: int) -> int:
         totals.update(numbers)
         sys.stdout.write(f"{package:20} {_line(numbers)}\n")
     sys.stdout.write(f"{'all':20} {_line(totals)}\n")
-    real = totals["noticed"] + totals["survived"]
+    real = totals["noticed"] + totals["survived"] + totals["unknown"]
     sys.stdout.write(f"noticed {totals['noticed'] / max(real, 1):.0%}, goal 95%\n")
     return int(totals["noticed"] < 0.95 * real)
 
