@@ -254,10 +254,10 @@ class Lines:
         """Yield the tests that run a line with a name."""
         word = re.compile(rf"\b{name}\b")
         for file, lines in self.tests_of.items():
-            text = (ROOT / file).read_text(encoding="utf-8").splitlines()
-            for line, tests in lines.items():
-                if word.search(text[line - 1]):
-                    yield from tests
+            text = (ROOT / file).read_text(encoding="utf-8")
+            for number, line in enumerate(text.splitlines(), 1):
+                if word.search(line):
+                    yield from lines.get(number, ())
 
 
 def _test_of(context: str) -> str:

@@ -41,7 +41,8 @@ class PooledDifference:
         interval: simultaneous 95 % interval: all methods' intervals hold at once; None if no flips
             can exclude anything, with fewer than 6 clusters.
         p: of the test of no difference, corrected for all methods.
-        ahead: number of clusters in which the method is ahead of the reference.
+        higher: number of clusters in which the method's values are higher than the reference's.
+        lower: number of clusters in which they are lower.
         clusters: number of clusters with a difference.
         cells: number of cells.
     """
@@ -50,7 +51,8 @@ class PooledDifference:
     difference: float
     interval: Interval | None
     p: float
-    ahead: int
+    higher: int
+    lower: int
     clusters: int
     cells: int
 
@@ -223,7 +225,8 @@ def _difference(name: str, method: _Contributions, largest: np.ndarray) -> Poole
         difference=method.difference,
         interval=_interval(method, largest),
         p=method.p(0.0, largest),
-        ahead=int((method.sums[clusters] > 0).sum()),
+        higher=int((method.sums[clusters] > 0).sum()),
+        lower=int((method.sums[clusters] < 0).sum()),
         clusters=int(clusters.sum()),
         cells=method.cells,
     )

@@ -440,7 +440,8 @@ def diverged_text(gain: Gain) -> str:
 
 
 def _ahead(entry: PooledDifference, metric: Number) -> int:
-    return entry.ahead if metric.higher_is_better else entry.clusters - entry.ahead
+    """Count the partitions in which the method is better than the reference."""
+    return entry.higher if metric.higher_is_better else entry.lower
 
 
 def _gain_record(gain: Gain, metric: Number, reference: str, p_by_seed: float) -> dict[str, Any]:
@@ -454,7 +455,7 @@ def _gain_record(gain: Gain, metric: Number, reference: str, p_by_seed: float) -
         "p": entry.p,
         "p_by_seed": p_by_seed,
         "separable": entry.separable,
-        "ahead": entry.ahead,
+        "ahead": _ahead(entry, metric),
         "partitions": entry.clusters,
         "cells": entry.cells,
         "traffic_ratio": gain.traffic,

@@ -57,7 +57,12 @@ def test_p_is_an_enumeration_of_signs() -> None:
     expected = sum(total >= abs(sum(differences)) - 1e-12 for total in sums) / len(sums)
     assert found.p == pytest.approx(expected)
     assert found.difference == pytest.approx(sum(differences) / 7)
-    assert (found.ahead, found.clusters, found.cells) == (6, 7, 1)
+    assert (found.higher, found.lower, found.clusters, found.cells) == (6, 1, 7, 1)
+
+
+def test_equal_values_are_ahead_nowhere() -> None:
+    found = one({"a": cell(0.1, 0.0, 0.0, -0.2)})
+    assert (found.higher, found.lower, found.clusters) == (1, 1, 4)
 
 
 def test_p_uses_the_largest_statistic() -> None:
