@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from algorithms.base import Outputs, Params
 from bench.engine.dropout import replace_dropout
-from bench.engine.rng import stream
+from bench.engine.rng import seeded, stream
 
 NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
 
@@ -299,13 +299,15 @@ def make_module(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
 def drawn_module(factory: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
     """Make a module, initialised from an unused generator.
 
-    Torch's global random state is not touched. Its first weights are drawn in float32, whatever
-    torch's default type is. BatchNorm's batch counters are removed: they are integers, which no
-    server can average.
+    Numpy's and Python's generators are seeded as well, because a model from outside may draw its
+    weights with them. All global states are as before afterwards. The first weights are drawn in
+    float32, whatever torch's default type is. BatchNorm's batch counters are removed: they are
+    integers, which no server can average.
     """
     default = torch.get_default_dtype()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator.initial_seed())
+    seed = generator.initial_seed()
+    with seeded(torch.Generator().manual_seed(seed)):
+        torch.manual_seed(seed)
         torch.set_default_dtype(torch.float32)
         try:
             module = factory()

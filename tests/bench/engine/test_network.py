@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from test_models import network
+from torch import nn
 
 from bench import models
 from bench.engine.network import Network, initial_params, make_module
@@ -119,3 +123,18 @@ def test_layers_may_share_their_parameters() -> None:
     )
     own = torch.autograd.grad(expected.logits.square().sum(), list(module.parameters()))
     torch.testing.assert_close(slopes, own)
+
+
+def test_weights_that_numpy_or_python_draws_follow_the_seed() -> None:
+    def module() -> nn.Module:
+        made = nn.Linear(3, 2)
+        drawn = [np.random.randn(), random.gauss(), float(torch.randn(()))]
+        made.weight.data[0] = torch.tensor(drawn)
+        return made
+
+    before = np.random.get_state()[1].copy(), random.getstate()
+    first, again, other = (make_module(module, seed) for seed in (1, 1, 2))
+    assert torch.equal(first.weight, again.weight)
+    assert (first.weight[0] != other.weight[0]).all()
+    assert (np.random.get_state()[1] == before[0]).all()
+    assert random.getstate() == before[1]
