@@ -45,19 +45,24 @@ class Board:
     options: tuple[str, ...] = ()
 
 
+OF_GLOBAL_MODEL = "Test accuracy of the global model in %"
+ON_OWN_TESTS = {
+    "mean_last10_client_accuracy": "last ten",
+    "client_worst10@last": "worst tenth of the clients, last round",
+}
 BOARDS = (
     Board(
         "reference-v2",
         "reference-v2.md",
         "fedavg",
-        "Test accuracy of the global model in %",
+        OF_GLOBAL_MODEL,
         {"mean_last10_accuracy": "last ten", "selected_accuracy": "selected"},
     ),
     Board(
         "reference",
         "reference.md",
         "fedavg",
-        "Test accuracy of the global model in %",
+        OF_GLOBAL_MODEL,
         {"selected_accuracy": "selected", "mean_last10_accuracy": "last ten"},
         ("--metric", "selected", "last10"),
     ),
@@ -65,11 +70,15 @@ BOARDS = (
         "exchange",
         "exchange.md",
         "local",
-        "Accuracy in % of clients with models of three architectures, each on its own tests",
-        {
-            "mean_last10_client_accuracy": "last ten",
-            "client_worst10@last": "worst tenth of the clients, last round",
-        },
+        "Accuracy in % on the tests of clients that have models of three architectures",
+        ON_OWN_TESTS,
+    ),
+    Board(
+        "exchange-one-model",
+        "exchange.md",
+        "local",
+        "Accuracy in % on the tests of clients that have models of one architecture",
+        ON_OWN_TESTS,
     ),
 )
 
@@ -270,15 +279,13 @@ def algorithm_page(
 
 def boards_lines(entry: Entry, cells: Mapping[str, Sequence[Cell]]) -> Iterator[str]:
     """Yield the algorithm's lines on all boards that have it."""
-    found = False
+    lines: list[str] = []
     for board in BOARDS:
-        lines = list(board_lines(entry, board, cells[board.name]))
-        if lines:
-            yield from [*lines, ""]
-            found = True
-    if not found:
+        lines += board_lines(entry, board, cells[board.name])
+    if not lines:
         yield f"`{entry.name}` is on no board."
         return
+    yield from lines
     yield (
         "Mean ± standard deviation, the number of seeds in brackets. `×`: a test excludes the "
         "algorithm from being the best of its column. Hyper-parameters at their default are not "
@@ -287,21 +294,11 @@ def boards_lines(entry: Entry, cells: Mapping[str, Sequence[Cell]]) -> Iterator[
 
 
 def board_lines(entry: Entry, board: Board, cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the algorithm's lines on a board, beside those of the board's reference.
-
-    A line is compared with the reference on the same model, if it ran on several.
-    """
-    lines: dict[str, dict[Place, dict[str, Cell]]] = {}
-    for cell in cells:
-        if cell["mean"] is not None:
-            place = (cell["partition"], cell["alpha"], cell["participation"], cell["variant"])
-            numbers = lines.setdefault(cell["algorithm"], {}).setdefault(place, {})
-            numbers[cell["metric"]] = cell
-    if entry.name not in lines:
+    """Yield the algorithm's lines on a board, beside those of the board's reference."""
+    own_numbers = _by_place(entry.name, cells)
+    if not own_numbers:
         return
-    references = lines[board.reference]
-    if len({place[-1] for place in references}) == 1:
-        references = {place[:-1]: numbers for place, numbers in references.items()}
+    references = _by_place(board.reference, cells)
     yield f"{board.accuracy}, on [the board {board.name}]({board.page}):"
     yield ""
     heads = ["partition", "α", "participation", "model", "hyper-parameters"]
@@ -309,15 +306,34 @@ def board_lines(entry: Entry, board: Board, cells: Sequence[Cell]) -> Iterator[s
         heads += [metric, f"{board.reference}, {metric}"]
     yield f"| {' | '.join(heads)} |"
     yield "|---|---:|---:|---|---|" + "---:|" * 2 * len(board.metrics)
-    for place, own in lines[entry.name].items():
+    for place, own in own_numbers.items():
         partition, alpha, participation, model = place
         values = [partition, "–" if alpha is None else f"{alpha:g}", f"{participation:g}"]
         values += [f"`{model}`", _configuration(entry, next(iter(own.values())))]
-        beside = references.get(place) or references.get(place[:-1]) or {}
+        beside = _beside(place, references)
         for metric in board.metrics:
             for numbers in (own, beside):
                 values.append(_accuracy(numbers[metric]) if metric in numbers else "–")
         yield f"| {' | '.join(values)} |"
+    yield ""
+
+
+def _by_place(algorithm: str, cells: Sequence[Cell]) -> dict[Place, dict[str, Cell]]:
+    """Return the cells of an algorithm that have a value, by place and metric."""
+    numbers: dict[Place, dict[str, Cell]] = {}
+    for cell in cells:
+        if cell["algorithm"] == algorithm and cell["mean"] is not None:
+            place = (cell["partition"], cell["alpha"], cell["participation"], cell["variant"])
+            numbers.setdefault(place, {})[cell["metric"]] = cell
+    return numbers
+
+
+def _beside(place: Place, references: Mapping[Place, dict[str, Cell]]) -> dict[str, Cell]:
+    """Return the reference's cells at a place: of the same model, if it ran on several."""
+    models = {model for *_, model in references}
+    if len(models) == 1:
+        place = (*place[:-1], *models)
+    return references.get(place, {})
 
 
 def _configuration(entry: Entry, cell: Cell) -> str:

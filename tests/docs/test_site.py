@@ -83,6 +83,9 @@ def test_an_algorithms_page_has_its_facts(pages: Path) -> None:
         "| k_classes | – | 0.2 | `cnn_cifar+fd84` | lr=0.2 | 72.61 ± 1.00 (5) | 73.32 ± 2.50 (5) |"
     )
     assert on_exchange in fedproto, "beside local on its only model"
+    ditto = (pages / "algorithms" / "ditto.md").read_text()
+    on_one_model = "| k_classes | – | 0.2 | `cnn_cifar` | lr=0.05 | 71.19 ± 3.65 (5) |"
+    assert on_one_model in ditto
     assert "`fedbn` is on no board." in (pages / "algorithms" / "fedbn.md").read_text()
 
 
