@@ -270,7 +270,9 @@ def _defined(mutant: Mutant) -> str:
     tree = ast.parse((ROOT / mutant.file).read_bytes())
     name = ""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.stmt) or not node.lineno <= mutant.line <= node.end_lineno:
+        if not isinstance(node, ast.stmt):
+            continue
+        if not node.lineno <= mutant.line <= node.end_lineno:
             continue
         if isinstance(node, ast.FunctionDef):
             return ""
@@ -382,23 +384,26 @@ def _run_tests(root: Path, tests: Sequence[str], report: Path) -> None:
     os._exit(0)
 
 
-def verdict(mutant: Mutant, tree: Copy, tests: Sequence[str], seconds: float) -> str | None:
-    """Return the test that notices a mutant, or an empty text; None if the time was too short."""
+def verdict(mutant: Mutant, tree: Copy, tests: Sequence[str], seconds: float) -> tuple[str, str]:
+    """Run a mutant's tests; return the outcome, and the test that noticed it."""
     end = time.monotonic() + seconds
-    for first in range(0, len(tests), AT_ONCE):
-        left = end - time.monotonic()
-        if left <= 0:
-            return None
+    waiting = list(tests)
+    while waiting:
+        batch = waiting[:AT_ONCE]
         tree.put(mutant)
         try:
-            failed = tree.failing(tests[first : first + AT_ONCE], left)
+            failed = tree.failing(batch, end - time.monotonic())
         finally:
             tree.restore(mutant)
         if failed == "no end":
-            return None
+            return "unknown", ""
         if failed and _is_sound(failed, tree, seconds):
-            return failed
-    return ""
+            return "noticed", failed
+        if failed in batch:  # without the fault, too: the others of its batch have not all run
+            waiting.remove(failed)
+        else:
+            del waiting[:AT_ONCE]
+    return "survived", ""
 
 
 def _is_sound(test: str, tree: Copy, seconds: float) -> bool:
@@ -435,9 +440,9 @@ def main() -> int:
         for mutant in drawn:
             outcome = "equivalent"
             if not mutant.reason:
-                test = verdict(mutant, tree, lines.tests(mutant), options.seconds)
-                outcome = "noticed" if test else "survived" if test is not None else "unknown"
-                sys.stdout.write(f"{outcome}: {mutant} {test or ''}\n")
+                tests = lines.tests(mutant)
+                outcome, test = verdict(mutant, tree, tests, options.seconds)
+                sys.stdout.write(f"{outcome}: {mutant} {test}\n")
                 sys.stdout.flush()
             counts[mutant.package, outcome] += 1
     return _report(counts, len(mutants), options.seed)
