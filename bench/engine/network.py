@@ -307,7 +307,7 @@ def drawn_module(factory: Callable[[], nn.Module], generator: torch.Generator) -
     default = torch.get_default_dtype()
     seed = generator.initial_seed()
     with seeded(torch.Generator().manual_seed(seed)):
-        torch.manual_seed(seed)
+        torch.manual_seed(seed)  # `seeded` draws another one, and stored runs began from this one
         torch.set_default_dtype(torch.float32)
         try:
             module = factory()
