@@ -159,13 +159,13 @@ def with_seeds(
     metrics = list(dict.fromkeys(metrics))
     runs = _one_run_per_seed(current(runs, tuned))
     places = _places(keyed_by_partition(runs), wanted)
-    runs = by_partition(runs, [metric.name for metric in metrics])
+    ended = {metric.name: _with_diverged_as_they_ended(runs, metric) for metric in metrics}
+    runs = by_partition(runs.assign(**ended), ended)
     runs = _finished_on(runs, wanted)
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     keys = pd.MultiIndex.from_frame(runs[CONFIGURATION])
     for metric in metrics:
-        values = _with_diverged_as_they_ended(runs, metric)
-        for key, seed, value in zip(keys, runs["seed"], values, strict=True):
+        for key, seed, value in zip(keys, runs["seed"], runs[metric.name], strict=True):
             if pd.notna(value):
                 seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
     columns = {}
@@ -204,7 +204,7 @@ def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.Serie
     """
     for last in (NUMBERS["final_accuracy"], NUMBERS["amp"]):
         if metric.quantity == last.quantity and metric.unit == last.unit:
-            finite = ~runs["diverged"].astype(bool)
+            finite = ~runs["diverged"].fillna(False).astype(bool)  # empty for a failed run
             return runs[metric.name].astype("float64").where(finite, runs[last.name])
     return runs[metric.name]
 

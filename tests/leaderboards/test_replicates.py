@@ -91,6 +91,18 @@ def test_one_diverged_replicate_is_a_diverged_partition() -> None:
     assert averaged["diverged"].to_dict() == {101: True, 102: False}
 
 
+def test_a_diverged_replicate_counts_as_it_ended() -> None:
+    rows = [
+        replicate(101, 0, mean_last10_accuracy=0.6, final_accuracy=0.7),
+        replicate(101, 1, mean_last10_accuracy=0.5, final_accuracy=0.1, diverged=True),
+        failed_row("fedavg", {}, seed=102),
+    ]
+    runs = pd.DataFrame(rows)
+    metric = NUMBERS["mean_last10_accuracy"]
+    (seeds,) = with_seeds(leaderboard(runs), runs, [metric])["seeds"]
+    assert seeds[metric.name] == pytest.approx({101: (0.6 + 0.1) / 2})
+
+
 def test_replicates_on_other_platforms_or_data_are_seen() -> None:
     rows = [replicate(101, 0), replicate(101, 1), replicate(102, 0)]
     (alike,) = leaderboard(pd.DataFrame(rows)).to_dict("records")
