@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
+from functools import partial
+from itertools import compress, count
 from typing import Any
 
 import torch
@@ -58,7 +59,8 @@ class ClientCohort:
     lr: float
     params: dict[int, Params]
     traffic: Traffic
-    _calls: int = field(default=0)
+    # Numbers of the requests of gradients, one sequence for the cohort and its parts.
+    _numbers: Iterator[int] = field(default_factory=partial(count, 1))
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
         """Average over the leading client axis, weighted by examples.
@@ -98,7 +100,7 @@ class ClientCohort:
             places = [place for place, name in enumerate(names) if name == model]
             index = torch.tensor(places, device=self.ids.device)
             groups[model] = replace(
-                self, ids=self.ids[index], num_examples=self.num_examples[index], _calls=0
+                self, ids=self.ids[index], num_examples=self.num_examples[index]
             )
         return groups
 
@@ -107,7 +109,7 @@ class ClientCohort:
         federation = self.context.federation
         sizes = torch.tensor(federation.sizes, device=federation.device, dtype=federation.dtype)
         ids = torch.arange(len(sizes), device=federation.device)
-        return replace(self, ids=ids, num_examples=sizes, _calls=0)
+        return replace(self, ids=ids, num_examples=sizes)
 
     def gradients(
         self,
@@ -125,7 +127,7 @@ class ClientCohort:
         Raises:
             ValueError: the clients have unlike models.
         """
-        self._calls += 1
+        request = next(self._numbers)
         clients: list[int] = self.ids.tolist()
         models = list(dict.fromkeys(self.context.of(client).model for client in clients))
         if len(models) > 1:
@@ -137,7 +139,7 @@ class ClientCohort:
         answering = clients if among is None else [*compress(clients, among.bool().tolist())]
         grads = {}
         for client in answering:
-            grads[client] = self._gradient(client, loss, params, batch_size, augmented)
+            grads[client] = self._gradient(client, request, loss, params, batch_size, augmented)
         self.traffic.communications += 1
         self.traffic.bytes_down += len(clients) * num_bytes(params)
         self.traffic.bytes_up += sum(map(num_bytes, grads.values()))
@@ -147,7 +149,13 @@ class ClientCohort:
         return stacked
 
     def _gradient(
-        self, client: int, loss: Any, params: Params, batch_size: int, augmented: bool
+        self,
+        client: int,
+        request: int,
+        loss: Any,
+        params: Params,
+        batch_size: int,
+        augmented: bool,
     ) -> Params:
         """Return a client's gradient on a fresh mini-batch, or on all its samples if fewer.
 
@@ -157,7 +165,7 @@ class ClientCohort:
         federation = self.context.federation
 
         def generator(*purpose: str) -> torch.Generator:
-            return stream(self.context.seed, *purpose, self.round, self._calls, client)
+            return stream(self.context.seed, *purpose, self.round, request, client)
 
         client_index = federation.clients[client]
         order = torch.randperm(len(client_index), generator=generator("gradient"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -186,6 +187,25 @@ def test_gradients_from_the_cohort_are_those_of_the_clients() -> None:
         expected = torch.autograd.grad(value, list(leaves.values()))
         for name, want in zip(leaves, expected, strict=True):
             torch.testing.assert_close(slopes[name][client], want)
+
+
+def test_each_request_of_a_part_of_the_cohort_has_a_fresh_batch() -> None:
+    simulation = simulate("fedavg", participation=1.0)
+    params = simulation.server.params
+    trained = [SimpleNamespace(client=k, params=params) for k in range(4)]
+    cohort = simulation._cohort(trained, 0.1)  # type: ignore[arg-type]
+
+    def loss(net, params, local, batch):  # type: ignore[no-untyped-def]
+        return F.cross_entropy(net.eval(params, batch.x).logits, batch.y, reduction="none")
+
+    requests = []
+    for _ in range(2):
+        (group,) = cohort.groups.values()
+        for part in (cohort, group, cohort.everyone()):
+            slopes = part.gradients(loss, params, batch_size=2)
+            requests.append(torch.cat([value.flatten() for value in slopes.values()]))
+    equal = [torch.equal(one, other) for one, other in combinations(requests, 2)]
+    assert not any(equal)
 
 
 def test_an_error_inside_a_client_says_which() -> None:
