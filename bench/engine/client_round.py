@@ -393,6 +393,7 @@ def finish(
 
     `means` are means over the client's steps: `LOSS`, and the terms that the algorithm reports.
     """
+    context.net.check_constants()
     federation = context.federation
     data = federation.data(work.inputs.index)
     upload, memory = context.algorithm.upload(context.net, local, data, message, work.memory, plan)

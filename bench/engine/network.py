@@ -26,7 +26,8 @@ class Network:
     Frozen parameters (`requires_grad=False`) are constants of the network: no client trains them,
     and no message or mean has them. So are the floating-point buffers of layers that stay in
     evaluation mode when the module is set to train, as a frozen BatchNorm does whose `train` method
-    keeps it there.
+    keeps it there, and the buffers that the module names in `still_buffers`, because training does
+    not change them: a mean over clients would, by rounding.
 
     All other floating-point buffers (BatchNorm's running statistics) are part of the parameters, so
     that servers average them; in training mode they are updated in place in the tensors that were
@@ -119,6 +120,15 @@ class Network:
         """Run in training mode: BatchNorm uses the batch and updates `params` in place."""
         return self._call(self._train, params, x)
 
+    def check_constants(self) -> None:
+        """Raise RuntimeError if a training pass has changed a constant."""
+        name = self._train.changed_constant()
+        if name:
+            raise RuntimeError(
+                f"a training pass changed {name}, which it did not do in the trial pass before the "
+                "run: let the model change it in every training pass, or in none"
+            )
+
     def is_whole(self, params: Params) -> bool:
         """Return whether these are all tensors of a model; personal rows have only some."""
         return set(params) == set(self.names)
@@ -201,6 +211,15 @@ class _Stateless:
     def _keep(self, constants: Params) -> None:
         for table, key, name in self._fixed:
             table[key] = constants[name]
+        self._kept = {name: (value, value._version) for name, value in constants.items()}
+
+    def changed_constant(self) -> str:
+        """Return the name of a constant that was changed or replaced; empty for none."""
+        for table, key, name in self._fixed:
+            value, version = self._kept[name]
+            if table[key] is not value or value._version != version:
+                return name
+        return ""
 
     def __call__(self, params: Params, x: Tensor) -> Any:
         """Call the module; raises KeyError if a name is missing, or unknown to the module."""
@@ -236,7 +255,8 @@ def constant_names(module: nn.Module) -> frozenset[str]:
         part.training = training
     frozen = {name for name, value in module.named_parameters() if not value.requires_grad}
     buffers = {name for name, value in _float_buffers(module).items() if id(value) in resting}
-    return frozenset(frozen | buffers)
+    still: frozenset[str] = getattr(module, "still_buffers", frozenset())
+    return frozenset(frozen | buffers | still)
 
 
 def _float_buffers(module: nn.Module) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ torch's, numpy's or Python's global generator: `F.dropout`, the dropout inside
 client, with the generators seeded for each client and round (`RunContext.own_draws`), so that they
 can be repeated and resumed. Neither vmap nor a captured step can repeat them.
 
-The same passes show whether a model is a function of its parameters, its floating-point buffers and
+Further passes show whether a model is a function of its parameters, its floating-point buffers and
 its samples, as the engine takes it to be: what else it keeps would be lost between clients, between
 training and evaluation, and by a resumed run.
 """
@@ -24,7 +24,8 @@ from torch.func import vmap
 
 from algorithms.base import Outputs, Params
 from bench import models
-from bench.engine.dropout import replace_dropout
+from bench.engine.dropout import replace_dropout, step_keys
+from bench.engine.module_state import state_of
 from bench.engine.network import Network, initial_params, make_module
 from bench.engine.pytree import stack
 from bench.engine.rng import global_states, seeded
@@ -62,6 +63,7 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
     training = copy.deepcopy(module).train()
     replace_dropout(training)
     layer = _drawing_in(model, training, x)
+    _check_repeats(model, module, x)
     _check_function(model, input_shape, module, x)
     return layer
 
@@ -77,37 +79,69 @@ def mixes_samples(model: str, input_shape: tuple[int, ...]) -> bool:
     module, x = _trial(model, input_shape)
     if _network_of(module).batch_statistics:
         return True
-    return _depends_on_others(module, x, _values(module), training=True)
+    return _depends_on_others(model, module, x, _values(module), training=True)
 
 
-def _depends_on_others(module: nn.Module, x: Tensor, values: Params, training: bool) -> bool:
-    """Return whether a sample's features, or tensors changed in training, depend on other samples.
+def _depends_on_others(
+    model: str, module: nn.Module, x: Tensor, values: Params, training: bool
+) -> bool:
+    """Return whether a sample's features depend on other samples.
 
+    In training, gradients of its own loss and the tensors that the pass changes are compared, too.
     What float32 tells apart may be rounding that a steep function has enlarged. Float64 then
     decides, unless the module computes in float32 alone.
     """
-    if not _depends_in(torch.float32, module, x, values, training):
+    if not _depends_in(torch.float32, model, module, x, values, training):
         return False
     try:
-        return _depends_in(torch.float64, module, x, values, training)
+        return _depends_in(torch.float64, model, module, x, values, training)
     except Exception:
         return True
 
 
 @torch.no_grad()
 def _depends_in(
-    dtype: torch.dtype, module: nn.Module, x: Tensor, values: Params, training: bool
+    dtype: torch.dtype,
+    model: str,
+    module: nn.Module,
+    x: Tensor,
+    values: Params,
+    training: bool,
 ) -> bool:
     """Compare the first samples of a batch with a batch of them alone, as `_depends_on_others`."""
     net = _network_of(module, dtype)
-    call = net if training else net.eval
     x = _as(dtype, x)
     of_all = {name: value.to(dtype, copy=True) for name, value in values.items()}
     of_some = {name: value.to(dtype, copy=True) for name, value in values.items()}
-    features = _seeded_features(call, of_all, x)[:FEWER]
-    if not _close(features, _seeded_features(call, of_some, x[:FEWER])):
+    if not training:
+        features = _seeded_features(net.eval, of_all, x)[:FEWER]
+        return not _close(features, _seeded_features(net.eval, of_some, x[:FEWER]))
+    features, gradients = _first_samples(model, net, of_all, x)
+    alone, gradients_alone = _first_samples(model, net, of_some, x[:FEWER])
+    if not _close(features, alone):
         return True
-    return training and _differing(of_all, of_some) is not None
+    if _differing(of_all, of_some) is not None:
+        return True
+    largest = max(map(_largest, gradients.values()), default=0.0)
+    for name, gradient in gradients.items():
+        if not _close(gradient, gradients_alone[name], 1e-4 * largest):
+            return True
+    return False
+
+
+def _first_samples(model: str, net: Network, params: Params, x: Tensor) -> tuple[Tensor, Params]:
+    """Return features in training and gradients of a loss, both of the first samples alone."""
+
+    def loss(params: Params, x: Tensor) -> Tensor:
+        with net.dropout(step_keys(torch.Generator().manual_seed(0), 1)[0]):
+            outputs = net(params, x)
+        features.append(outputs.features[:FEWER].detach())
+        return outputs.logits[:FEWER].square()
+
+    features: list[Tensor] = []
+    with torch.enable_grad(), seeded(torch.Generator().manual_seed(0)):
+        gradients = _sure_gradients(model, net, loss, params, x)
+    return features[0], gradients
 
 
 @cache
@@ -148,11 +182,8 @@ def _differing_in_stack(model: str, module: nn.Module, x: Tensor, dtype: torch.d
         return out.features.square().mean() + out.logits.square().mean()
 
     expected = []
-    try:
-        for params, own_inputs in zip(alone, inputs, strict=True):
-            expected.append(_gradients(net, loss, params, own_inputs))
-    except Exception as error:
-        raise KIND.error(model, f"has no gradients: {with_its_kind(error)}") from error
+    for params, own_inputs in zip(alone, inputs, strict=True):
+        expected.append(_sure_gradients(model, net, loss, params, own_inputs))
     try:
         with BatchedLayers() if net.has_batched_layers else nullcontext():
             got = _gradients(net, vmap(loss, randomness="error"), together, inputs)
@@ -166,6 +197,16 @@ def _differing_in_stack(model: str, module: nn.Module, x: Tensor, dtype: torch.d
             if not _close(value, given[name], 1e-4 * largest):
                 return name
     return None
+
+
+def _sure_gradients(
+    model: str, net: Network, loss: Callable[..., Tensor], params: Params, x: Tensor
+) -> Params:
+    """Return the gradients of a sum of losses; raises UsageError if the model has none."""
+    try:
+        return _gradients(net, loss, params, x)
+    except Exception as error:
+        raise KIND.error(model, f"has no gradients: {with_its_kind(error)}") from error
 
 
 def _gradients(net: Network, loss: Callable[..., Tensor], params: Params, x: Tensor) -> Params:
@@ -239,6 +280,68 @@ def _drawing_in(model: str, module: nn.Module, x: Tensor) -> str:
     return drawing[0] if drawing else ""
 
 
+@cache
+def still_buffers(model: str, input_shape: tuple[int, ...]) -> frozenset[str]:
+    """Return the floating-point buffers of a model from outside that training does not change."""
+    if not is_from_outside(model):
+        return frozenset()
+    drawing_layer(model, input_shape)  # refuses what has no such buffers, or fails
+    module, x = _trial(model, input_shape)
+    net = _network_of(module)
+    buffers = set(net.names) - set(net.trainable)
+    if not buffers:
+        return frozenset()
+    before = _values(module)
+    after = _values(module)
+    with torch.no_grad():
+        for inputs in (x, x.flip(0)):
+            _seeded_features(net, after, inputs)
+    return frozenset(name for name in buffers if _same(before[name], after[name]))
+
+
+@torch.no_grad()
+def _check_repeats(model: str, module: nn.Module, x: Tensor) -> None:
+    """Raise UsageError unless a pass can be repeated to the bit, and leaves no state behind.
+
+    A number that counts passes is state, though it may change results only after many of them. A
+    cache that the next pass with the same samples fills alike is none.
+    """
+    values = _tensors_of(copy.deepcopy(module).float())
+    for training in (True, False):
+        repeated = copy.deepcopy(module).float().train(training)
+        replace_dropout(repeated)
+        mode = "training" if training else "evaluation"
+        seen: list[tuple[Params, dict[str, object]]] = []
+        for _ in range(3):
+            for name, value in _tensors_of(repeated).items():
+                if value.is_floating_point():
+                    value.copy_(values[name])
+            with seeded(torch.Generator().manual_seed(0)):
+                output = repeated(x).features
+            seen.append((_floats_of(repeated) | {"output": output.clone()}, state_of(repeated)))
+        (first, _), (second, state), (third, later) = seen
+        for name, number in state.items():
+            if name in later and repr(later[name]) != repr(number):  # a NaN is unlike itself
+                raise _no_function(model, f"its {name}, which a pass in {mode} changes,")
+        for name, value in first.items():
+            if not (_same(value, second[name]) and _same(value, third[name])):
+                raise _no_function(model, f"its {name} in {mode}")
+            if not training and name in values and not _same(value, values[name]):
+                raise _no_function(model, f"its {name} after evaluation")
+
+
+def _floats_of(module: nn.Module) -> Params:
+    tensors = _tensors_of(module)
+    return {name: value.clone() for name, value in tensors.items() if value.is_floating_point()}
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    """Return whether tensors are equal to the bit, but for the kind of a NaN."""
+    return first.shape == second.shape and bool(
+        torch.all((first == second) | (first.isnan() & second.isnan()))
+    )
+
+
 @torch.no_grad()
 def _check_function(model: str, input_shape: tuple[int, ...], module: nn.Module, x: Tensor) -> None:
     """Raise UsageError unless a module is a function of its tensors, and in evaluation of a sample.
@@ -247,6 +350,8 @@ def _check_function(model: str, input_shape: tuple[int, ...], module: nn.Module,
     and holds the values itself, as a module does in plain PyTorch. (Copies of a module lose which
     of its tensors share memory.)
     """
+    holder, _ = _trial(model, input_shape)
+    _check_equal(model, module, holder)
     net = _network_of(module)
     first = _values(module)
     for call in (net, net.eval):
@@ -255,7 +360,6 @@ def _check_function(model: str, input_shape: tuple[int, ...], module: nn.Module,
     for number, (name, value) in enumerate(_values(module).items()):
         # Each in a way of its own, so that two names of one memory differ.
         values[name] = value * (1.25 + number % 7 / 20) + 0.03
-    holder, _ = _trial(model, input_shape)
     holder.float()
     replace_dropout(holder)
     own = _tensors_of(holder)
@@ -275,12 +379,24 @@ def _check_function(model: str, input_shape: tuple[int, ...], module: nn.Module,
         differing = _differing(values, _tensors_of(holder))
         if differing:
             raise _no_function(model, f"its tensor {differing} after {mode}")
-    if _depends_on_others(module, x, first, training=False):
+    if _depends_on_others(model, module, x, first, training=False):
         raise KIND.error(
             model,
             "in evaluation, its output for a sample depends on the samples beside it, so that "
             "accuracies would depend on how samples are cut into batches: use running statistics",
         )
+
+
+def _check_equal(model: str, first: nn.Module, second: nn.Module) -> None:
+    """Raise UsageError if two constructions from one seed have unlike tensors."""
+    others = _tensors_of(second)
+    for name, value in _tensors_of(first).items():
+        if not _same(value, others[name]):
+            raise KIND.error(
+                model,
+                f"two constructions with one seed differ in {name}: draw it from the global "
+                "generator of torch, numpy or Python, or with a generator that has a fixed seed",
+            )
 
 
 def _no_function(model: str, what: str) -> UsageError:

@@ -48,6 +48,7 @@ from bench.engine.own_draws import (
     is_from_outside,
     mixes_samples,
     refuse,
+    still_buffers,
 )
 from bench.engine.pytree import num_bytes, shapes, tensors, to
 from bench.engine.rng import stream
@@ -684,7 +685,9 @@ class _Maker:
     device: torch.device
 
     def _module(self) -> nn.Module:
-        return models.make(self.name, self.info.input_shape, self.info.num_classes)
+        module = models.make(self.name, self.info.input_shape, self.info.num_classes)
+        module.still_buffers = still_buffers(self.name, self.info.input_shape)
+        return module
 
     def network(self, initial: Params | None) -> tuple[Network, Params]:
         """Make the network and w_0, which is drawn, or else `initial`."""

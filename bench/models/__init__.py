@@ -16,7 +16,7 @@ from bench.errors import UsageError
 from bench.models.registry import MODELS, Form, ModelInfo, info, parse, source_version
 
 if TYPE_CHECKING:
-    from torch import nn
+    from bench.models.modules import Classifier
 
 PROJECTION = 256  # MOON, section 4.1: the projection head's output
 
@@ -96,7 +96,7 @@ def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
     return facts.features, facts.trainable
 
 
-def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> Classifier:
     """Build the module, freshly initialised from torch's current generator.
 
     Raises:

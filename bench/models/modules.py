@@ -33,7 +33,12 @@ class Classifier(nn.Module):
             None (MOON, section 3.2: the classifier reads the projection).
         hidden: units of a dense layer with ReLU between features and classifier; 0 for none.
         dropout: share of the features that is dropped before the head reads them, in training.
+
+    Attributes:
+        still_buffers: names of floating-point buffers that no training pass changes.
     """
+
+    still_buffers: frozenset[str] = frozenset()
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from functools import cache
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -26,10 +26,10 @@ class BodyFacts:
     Args:
         features: D, the numbers that it returns for an example.
         trainable: numbers of its parameters that are trained.
-        loaded: checksum of the parameters that every construction gives alike, such as pretrained
-            weights; None if there are none. Parameters that are drawn follow the run's seed. Of
-            those that are trained, tensors of one number, such as ones, do not count: the source
-            says them.
+        loaded: checksum of the parameters and buffers that every construction gives alike, such as
+            pretrained weights; None if there are none. What is drawn follows the run's seed. Of
+            the parameters that are trained and the statistics of normalisation, tensors of one
+            number, such as ones, do not count: the source says them.
     """
 
     features: int
@@ -51,7 +51,7 @@ def examined(name: str, input_shape: tuple[int, ...]) -> BodyFacts:
         body = body_of(name, input_shape)
         torch.manual_seed(1)
         another = body_of(name, input_shape)
-    loaded = _alike(_telling(body), dict(another.named_parameters()))
+    loaded = _alike(_telling(body), _tensors(another))
     checksum = _checksum(loaded) if loaded else None
     return BodyFacts(_feature_dim(name, body, input_shape), _num_trainable(body), checksum)
 
@@ -77,6 +77,8 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
     if form.lora:
         body.add_factors(form.lora)  # type: ignore[operator]
     _check_types(name, body)
+    _check_hooks(name, body)
+    _check_embeddings(name, body)
     _check_recurrent(name, body)
     _check_batchnorm(name, body)
     features = _feature_dim(name, body, input_shape)
@@ -105,6 +107,29 @@ def _check_types(name: str, body: nn.Module) -> None:
                 name,
                 f"{tensor_name} is {value.dtype}: make it two real tensors, and combine them by "
                 "torch.complex in `forward`",
+            )
+
+
+def _check_hooks(name: str, body: nn.Module) -> None:
+    """Raise UsageError for hooks of gradients, which the engine's own tensors would lack."""
+    for tensor_name, value in body.named_parameters():
+        if value._backward_hooks or value._post_accumulate_grad_hooks:
+            raise KIND.error(
+                name,
+                f"{tensor_name} has a hook that changes its gradient, and clients train copies "
+                "without it: freeze whole parameters by requires_grad_(False), and multiply parts "
+                "by a mask in `forward`",
+            )
+
+
+def _check_embeddings(name: str, body: nn.Module) -> None:
+    """Raise UsageError for embeddings that change their weights in evaluation, too."""
+    for layer_name, layer in body.named_modules():
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.max_norm is not None:
+            raise KIND.error(
+                name,
+                f"{layer_name or 'the body'} has max_norm={layer.max_norm}, by which torch "
+                "rescales weights even in evaluation: leave it out, and scale in `forward`",
             )
 
 
@@ -208,13 +233,21 @@ def _num_trainable(body: nn.Module) -> int:
     return sum(value.numel() for value in body.parameters() if value.requires_grad)
 
 
+def _tensors(body: nn.Module) -> dict[str, Tensor]:
+    return {**dict(body.named_parameters()), **dict(body.named_buffers())}
+
+
 def _telling(body: nn.Module) -> dict[str, Tensor]:
-    """Select the parameters that are frozen, or hold more than one number."""
-    parameters: dict[str, Tensor] = {}
-    for name, value in body.named_parameters():
-        if not value.requires_grad or bool((value != value.flatten()[:1]).any()):
-            parameters[name] = value
-    return parameters
+    """Select the parameters and buffers of which `BodyFacts.loaded` tells."""
+    learnt = {id(value) for value in body.parameters() if value.requires_grad}
+    for part in body.modules():
+        if isinstance(part, _NormBase):
+            learnt |= set(map(id, part.buffers(recurse=False)))
+    telling: dict[str, Tensor] = {}
+    for name, value in _tensors(body).items():
+        if id(value) not in learnt or bool((value != value.flatten()[:1]).any()):
+            telling[name] = value
+    return telling
 
 
 def _alike(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:

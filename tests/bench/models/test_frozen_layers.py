@@ -263,7 +263,33 @@ FREE = LOADED.replace("    first.requires_grad_", "    # first.requires_grad_").
 )
 
 
-@pytest.mark.parametrize(("name", "text"), [("loaded", LOADED), ("free", FREE)])
+WITH_MASK = """\
+from pathlib import Path
+import torch
+from torch import nn
+from bench.models import ModelInfo
+
+
+class Masked(nn.Module):
+    def __init__(self, channels, batchnorm):
+        super().__init__()
+        self.dense = nn.Linear(64, 16)
+        weights = torch.load(Path(__file__).with_name("weights.pt"), weights_only=True)
+        self.register_buffer("mask", KEPT, persistent=False)
+
+    def forward(self, x):
+        return self.dense(x.flatten(1)) * self.mask.sum()
+
+
+OWN = ModelInfo("NAME:Masked", "")
+"""
+MASK = WITH_MASK.replace("KEPT", "weights > 1").replace("NAME", "mask")
+SHARE = WITH_MASK.replace("KEPT", "weights.max()").replace("NAME", "share")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("loaded", LOADED), ("free", FREE), ("mask", MASK), ("share", SHARE)]
+)
 def test_loaded_weights_are_in_the_version(name: str, text: str, world: Path) -> None:
     (world / f"{name}.py").write_text(text)
     setting = replace(TINY, model=f"{name}:OWN")

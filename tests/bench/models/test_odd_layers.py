@@ -19,6 +19,7 @@ from bench.errors import UsageError
 __all__ = ["place", "world"]
 SHAPE = INFO.input_shape
 SOURCE = """\
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -264,6 +265,131 @@ class Remembered(Body):
         return self.features
 
 
+class Hooked(Body):
+    def make(self):
+        self.dense.weight.register_hook(lambda grad: grad * 0)
+
+    def after(self, h):
+        return h
+
+
+class SlowNumber(Body):
+    def make(self):
+        self.share = 0.0
+
+    def after(self, h):
+        self.share += 1e-7 * self.training
+        return h * (1 + self.share)
+
+
+class Later(Body):
+    def make(self):
+        self.state = {"calls": [0]}
+
+    def after(self, h):
+        self.state["calls"][0] += self.training
+        return h if self.state["calls"][0] < 100 else -h
+
+
+class Noisy(Body):
+    def make(self):
+        self.noise = np.random.default_rng(0)
+
+    def after(self, h):
+        if not self.training:
+            return h
+        return h + 1e-5 * torch.from_numpy(self.noise.normal(size=16)).to(h)
+
+
+class Fresh(Body):
+    def after(self, h):
+        return h + 1e-5 * torch.from_numpy(np.random.default_rng().normal(size=16)).to(h)
+
+
+class Drifting(Body):
+    def make(self):
+        self.mean = torch.zeros(16)
+
+    def after(self, h):
+        self.mean = self.mean + 1e-5 * h.detach().mean(0)
+        return h + self.mean
+
+
+class Measured(Body):
+    def make(self):
+        self.register_buffer("largest", torch.zeros(()))
+
+    def after(self, h):
+        if not self.training:
+            self.largest.fill_(h.detach().abs().max())
+        return h
+
+
+class Unseeded(Body):
+    def make(self):
+        noise = np.random.default_rng().normal(size=(16, 64))
+        self.dense.weight.data = torch.from_numpy(noise).float()
+
+    def after(self, h):
+        return h
+
+
+class Noted(Body):
+    def after(self, h):
+        self.size = h.shape[0]
+        self.features = h.detach()
+        return h
+
+
+class Moved(Body):
+    def make(self):
+        self.register_buffer("mean", torch.zeros(16))
+
+    def after(self, h):
+        if not self.training:
+            return h - self.mean
+        self.mean.mul_(0.5).add_(0.5 * h.detach().mean(0))
+        return h
+
+
+class Sequences(Body):
+    def make(self):
+        self.drop = nn.Dropout(0.3)
+
+    def after(self, h):
+        return self.drop(h.view(-1, 4, 4).transpose(0, 1)).transpose(0, 1).flatten(1)
+
+
+class Frequent(Body):
+    def make(self):
+        self.words = nn.Embedding(3, 16, scale_grad_by_freq=True)
+
+    def after(self, h):
+        return h + self.words((h[:, :3] > 0.1).sum(1) % 3)
+
+
+class Kept(Body):
+    def make(self):
+        self.register_buffer("keep", (torch.arange(16) % 3 > 0).float())
+
+    def after(self, h):
+        return h.masked_fill(self.keep != 1, 0)
+
+
+class Late(Body):
+    def make(self):
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(16))
+
+    def after(self, h):
+        if not self.training:
+            return h - self.mean
+        self.calls += 1
+        if self.calls > 4:
+            self.mean.copy_(h.detach().mean(0))
+        return h
+
+
 class Letters(nn.Module):
     def __init__(self, tokens, batchnorm):
         super().__init__()
@@ -296,7 +422,7 @@ for kind in Body.__subclasses__():
 REFUSED = {
     "NewBuffer": "body.mean",
     "PlainMean": "evaluation after training",
-    "Counter": "evaluation after training",
+    "Counter": "body.calls",
     "Cached": "output in evaluation",
     "OneMemory": "share a Parameter",
     "View": "output in evaluation",
@@ -308,6 +434,14 @@ REFUSED = {
     "Synced": "fails in training",
     "ParametrizedGru": "gru is parametrized",
     "Remembered": "a method of the body",
+    "Hooked": "dense.weight has a hook",
+    "SlowNumber": "body.share, which a pass in training",
+    "Later": r"body.state\['calls'\]\[0\]",
+    "Noisy": "body.noise",
+    "Fresh": "output in training",
+    "Drifting": "output in training",
+    "Measured": "largest after evaluation",
+    "Unseeded": "two constructions with one seed differ in body.dense.weight",
 }
 
 
@@ -363,9 +497,9 @@ def test_a_body_without_gradients_is_refused_in_stacks(odd: Path) -> None:
         simulate("fedavg", "stacked", model="odd:MODEL_Reentrant")
 
 
-@pytest.mark.parametrize("kind", ["Steep", "Resting"])
+@pytest.mark.parametrize("kind", ["Steep", "Resting", "Noted"])
 def test_sound_models_are_no_odd_ones(kind: str, odd: Path) -> None:
-    """Neither rounding that a steep function enlarges, nor a `train` that returns nothing."""
+    """Rounding that a steep function enlarges, a `train` that returns nothing, and notes."""
     model = f"odd:MODEL_{kind}"
     trained("fedavg", model=model)
     assert not own_draws.mixes_samples(model, SHAPE)
@@ -376,9 +510,33 @@ def test_a_vocabulary_may_be_of_few_letters(odd: Path) -> None:
     own_draws.check_stacks("odd:MODEL_Letters", (16,))
 
 
-def test_what_other_samples_change_in_the_weights_is_seen(odd: Path) -> None:
+@pytest.mark.parametrize("kind", ["Moved", "Sequences", "Frequent"])
+def test_what_mixes_samples_is_seen_and_trains_alike(kind: str, odd: Path) -> None:
+    """By statistics, by masks along another axis than the first, by gradients."""
+    model = f"odd:MODEL_{kind}"
+    assert own_draws.mixes_samples(model, SHAPE)
+    loop = trained("fedavg", model=model)
+    assert largest_gap(loop, trained("fedavg", "stacked", model=model)) < 1e-12
+
+
+def test_an_embedding_that_evaluation_rescales_is_refused(odd: Path) -> None:
     assert not own_draws.mixes_samples("odd:MODEL_Letters", (16,))
-    assert own_draws.mixes_samples("odd:MODEL_Renormed", (16,))
+    with pytest.raises(UsageError, match=r"letters has max_norm=0\.1"):
+        models.make("odd:MODEL_Renormed", (16,), 3)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_a_buffer_that_training_leaves_is_a_constant(backend: str, odd: Path) -> None:
+    run = trained("fedavg", backend, rounds=4, model="odd:MODEL_Kept", participation=1.0)
+    assert "body.keep" not in run.server.params
+    assert run.net.constants["body.keep"].tolist() == [float(i % 3 > 0) for i in range(16)]
+    numbers = sum(value.numel() for value in run.server.params.values())
+    assert run.progress.traffic.bytes_up == 4 * 4 * 8 * numbers
+
+
+def test_a_constant_that_training_changes_later_ends_the_run(odd: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"changed body\.mean"):
+        trained("fedavg", model="odd:MODEL_Late")
 
 
 def test_other_gradients_of_vmap_are_refused(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
