@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import pandas as pd
@@ -23,14 +24,12 @@ from leaderboards.rows.schema import (
 )
 from leaderboards.selection import CLIENTS, DEFAULT_RULE, selectable, selecting_number
 from leaderboards.stats.best import from_best
-from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, t_limits
+from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, t_limits, to_compare
 
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
 # Metrics in which it is tested whether a row can be the best of its cell.
 TESTED = ("best_accuracy", "final_accuracy", "selected_accuracy")
 HASHED_VERSIONS = 10_000  # from here on a version is a hash of code, not a number given by hand
-# What `with_seeds` tells of each seed's runs -> the columns in which runs of one place agree.
-PLACES = {"platforms": PLATFORM, "environments": ENVIRONMENT}
 # Columns that `confirmed.confirmed` adds to runs.
 CHOICE = ("configurations", "configurations_diverged", "chosen_on")
 
@@ -146,11 +145,11 @@ def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
 def with_seeds(
     board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Number], tuned: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Add the columns `seeds` and `places` to `board`.
+    """Add the columns `seeds`, `platforms_by_seed` and `shortest` to `board`, of its finished runs.
 
-    `seeds` has for each row metric -> seed -> value. Finished runs have values. A run that diverged
-    has the accuracy of its last model. `places` has name of `PLACES` -> seed -> keys of the
-    places of its finished replicates.
+    - `seeds`: metric -> seed -> value. A run that diverged has the accuracy of its last model.
+    - `platforms_by_seed`: seed -> keys of the platforms of its replicates.
+    - `shortest`: key of an environment -> seconds of the shortest run there.
 
     `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the
     columns of `metrics`.
@@ -158,7 +157,7 @@ def with_seeds(
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
     metrics = list(dict.fromkeys(metrics))
     runs = _one_run_per_seed(current(runs, tuned))
-    places = _places(keyed_by_partition(runs), wanted)
+    every = _finished_on(keyed_by_partition(runs), wanted)
     ended = {metric.name: _with_diverged_as_they_ended(runs, metric) for metric in metrics}
     runs = by_partition(runs.assign(**ended), ended)
     runs = _finished_on(runs, wanted)
@@ -169,25 +168,32 @@ def with_seeds(
             if pd.notna(value):
                 seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
     columns = {}
-    for name, by_key in (("seeds", seeds), ("places", places)):
-        in_order = [by_key[key] for key in wanted]
+    added: dict[str, Mapping[tuple[str, ...], Any]]
+    added = {"seeds": seeds, "platforms_by_seed": _platforms(every), "shortest": _shortest(every)}
+    for name, by_key in added.items():
+        in_order = [by_key.get(key, {}) for key in wanted]
         columns[name] = pd.Series(in_order, index=board.index, dtype=object)
     return board.assign(**columns)
 
 
-def _places(
-    runs: pd.DataFrame, wanted: pd.MultiIndex
-) -> dict[tuple[str, ...], dict[str, dict[int, set[str]]]]:
-    """Return configuration -> name of `PLACES` -> seed -> keys."""
-    runs = _finished_on(runs, wanted)
+def _platforms(runs: pd.DataFrame) -> dict[tuple[str, ...], dict[int, set[str]]]:
+    """Return configuration -> seed -> keys of platforms."""
+    platforms: dict[tuple[str, ...], dict[int, set[str]]] = {}
     keys = pd.MultiIndex.from_frame(runs[CONFIGURATION])
-    places: dict[tuple[str, ...], dict[str, dict[int, set[str]]]] = {}
-    for key in wanted:
-        places[key] = {name: {} for name in PLACES}
-    for name, columns in PLACES.items():
-        for key, seed, place in zip(keys, runs["seed"], _place_keys(runs, columns), strict=True):
-            places[key][name].setdefault(int(seed), set()).add(place)
-    return places
+    for key, seed, place in zip(keys, runs["seed"], _place_keys(runs, PLATFORM), strict=True):
+        platforms.setdefault(key, {}).setdefault(int(seed), set()).add(place)
+    return platforms
+
+
+def _shortest(runs: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
+    """Return configuration -> key of an environment -> seconds of the shortest run there."""
+    shortest: dict[tuple[str, ...], dict[str, float]] = {}
+    keys = pd.MultiIndex.from_frame(runs[CONFIGURATION])
+    places = _place_keys(runs, ENVIRONMENT)
+    for key, place, seconds in zip(keys, places, runs["seconds"], strict=True):
+        times = shortest.setdefault(key, {})
+        times[place] = min(float(seconds), times.get(place, inf))
+    return shortest
 
 
 def _finished_on(runs: pd.DataFrame, wanted: pd.MultiIndex) -> pd.DataFrame:
@@ -196,17 +202,24 @@ def _finished_on(runs: pd.DataFrame, wanted: pd.MultiIndex) -> pd.DataFrame:
     return runs[(runs["status"] == "finished") & on_board]
 
 
-def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.Series:
-    """Return the metric of each run; a diverged one has the accuracy of its last model there.
+def of_last_model(metric: Number) -> Number | None:
+    """Return the accuracy of the last model that a metric has for diverged runs.
 
     They count in pooled comparisons: leaving them out would favour a method that diverges where it
-    is bad.
+    is bad. Metrics other than accuracies have no such number.
     """
     for last in (NUMBERS["final_accuracy"], NUMBERS["amp"]):
         if metric.quantity == last.quantity and metric.unit == last.unit:
-            finite = ~runs["diverged"].fillna(False).astype(bool)  # empty for a failed run
-            return runs[metric.name].astype("float64").where(finite, runs[last.name])
-    return runs[metric.name]
+            return last
+    return None
+
+
+def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.Series:
+    last = of_last_model(metric)
+    if not last:
+        return runs[metric.name]
+    finite = ~runs["diverged"].fillna(False).astype(bool)  # empty for a failed run
+    return runs[metric.name].astype("float64").where(finite, runs[last.name])
 
 
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
@@ -353,7 +366,7 @@ def _selected_configurations(board: pd.DataFrame, chosen_by: str) -> list[int]:
     most = seeds.groupby([board[name] for name in CONTEST]).transform("max")
     score = score.where(seeds == most)
     names = ["hp_json", "setting_json"]
-    tried = board[names].assign(score=score, contest=contests.ngroup())
+    tried = board[names].assign(score=score.map(to_compare), contest=contests.ngroup())
     tried = tried[score.notna() & ~alone]
     # Of equals the first is selected, hence the sorting by name.
     tried = tried.sort_values(names).sort_values("score", ascending=False, kind="stable")
@@ -385,7 +398,7 @@ def _ranks(board: pd.DataFrame, ranked: pd.Series, last: pd.Series, metric: Numb
     """
     if not metric.better:
         return pd.Series(pd.NA, index=board.index, dtype="Int64")
-    means = board[f"{metric.name}_mean"].where(ranked).groupby(board["cell"])
+    means = board[f"{metric.name}_mean"].where(ranked).map(to_compare).groupby(board["cell"])
     ranks = means.rank(method="min", ascending=not metric.higher_is_better)
     after_all = means.transform("count") + 1
     return ranks.mask(last, after_all).astype("Int64")

@@ -151,7 +151,6 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
     from leaderboards.problems import BY
     from leaderboards.rows.frames import records
     from leaderboards.tables import tables_of
-    from leaderboards.tables.over_cells import TIME
 
     folders = folders_of(arguments.out)
     if arguments.paper or arguments.table:
@@ -175,7 +174,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
     extra = [metric for metric in metrics if metric.name not in NUMBERS]
     runs = _with_numbers(runs, extra, source)
     board = leaderboard(runs, extra, tuned, selected.chosen_by)
-    board = with_seeds(board, runs, [*metrics, TIME], tuned)
+    board = with_seeds(board, runs, metrics, tuned)
     tables = tables_of(
         records(stated(board, by)),
         metrics,

@@ -589,7 +589,6 @@ class Simulation:
     def _evaluate(
         self, job: RoundWork, trained: list[ClientResult], of_server: Mapping[str, Any]
     ) -> None:
-        only_trained = self.algorithm.keeps_model or not num_bytes(self._message())
         loss = float(torch.stack([result.loss for result in trained]).mean())
         local = self.tracker.clients(job, trained, self.done)
         own = self._own_metrics(trained, of_server)
@@ -601,8 +600,8 @@ class Simulation:
         for suffix, model in self.algorithm.evaluated(self.server).items():
             is_predicted = suffix in self.algorithm.predicted
             unchanged: Scores = {}
-            # A client's model that no message changes is the same until it trains again.
-            if only_trained and not model and not is_predicted:
+            # A client's kept model is the same until it trains again.
+            if self.algorithm.keeps_model and not model and not is_predicted:
                 unchanged = self._scores.setdefault(suffix, {})
             evaluator = Evaluator(
                 self.net,

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leaderboards.stats.seeds import CONFIDENCE, INTERVAL_FROM, Interval, finite, rankable
+from leaderboards.stats.seeds import (
+    CONFIDENCE,
+    INTERVAL_FROM,
+    Interval,
+    finite,
+    rankable,
+    to_compare,
+)
 
 # Cell -> algorithm -> one value per seed.
 CellScores = Mapping[Hashable, Mapping[str, Iterable[float]]]
@@ -117,8 +124,7 @@ def standings_of(
     for name in complete:
         means[name] = []
         for key, cell in scores.items():
-            # Exactly rounded sums, so that equal values in another order tie.
-            mean = math.fsum(cell[name]) / len(cell[name])
+            mean = to_compare(math.fsum(cell[name]) / len(cell[name]))
             is_last = name in last.get(key, ())
             means[name].append(worst if is_last else mean)
     table = pd.DataFrame(means)

@@ -32,6 +32,11 @@ class Interval:
     high: float
 
 
+def to_compare(mean: float) -> float:
+    """Return a mean to 12 digits, so that means that differ by rounding alone are equal."""
+    return float(f"{mean:.12g}")
+
+
 def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Compute the lower and upper limits of Student's t interval.
 

@@ -103,18 +103,23 @@ class TableCell:
         by_metric = (self.record or {}).get("seeds") or {}
         return by_metric.get(metric.name) or {}
 
-    def places(self, name: str) -> Mapping[int, Collection[str]]:
-        """Return the `platforms` or `environments` of the finished runs of each seed.
+    @property
+    def platforms_by_seed(self) -> Mapping[int, Collection[str]]:
+        """Return the platforms of the finished runs of each seed.
 
         Empty unless the leaderboard was made `with_seeds`.
         """
-        by_name = (self.record or {}).get("places") or {}
-        return by_name.get(name) or {}
+        return (self.record or {}).get("platforms_by_seed") or {}
+
+    @property
+    def shortest(self) -> Mapping[str, float]:
+        """Return the seconds of the shortest run in each environment, likewise."""
+        return (self.record or {}).get("shortest") or {}
 
     def is_unlike(self, other: TableCell) -> bool:
         """Return whether two cells have runs of a common seed on unlike platforms."""
-        theirs = other.places("platforms")
-        for seed, platforms in self.places("platforms").items():
+        theirs = other.platforms_by_seed
+        for seed, platforms in self.platforms_by_seed.items():
             if seed in theirs and set(platforms) != set(theirs[seed]):
                 return True
         return False

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
+from leaderboards.board import of_last_model
 from leaderboards.flags import FLAGS
 from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import REFERENCES, SPLIT_FIELDS, values_of
@@ -45,9 +46,9 @@ _POOLED = (
     "ahead in: partitions in which the algorithm is better",
     "traffic, time: of a run, in multiples of the reference's in the same cell, median over cells",
     "time is of the shortest runs, where both ran in one environment: device, processor, threads, "
-    "backend, pack, versions",
+    "backend, pack, versions; a run of two rows (fedavg and fedavg_t1) counts whole for each",
 )
-_DIVERGED = "diverged: runs that did, of all; they count with the accuracy of their last model"
+_DIVERGED = "diverged: partitions in which a run did, of all"
 _RANKS = (
     "average rank: of means, over cells; 1 is best, a diverged run makes an algorithm the last",
     "win rate: share of cells in which it has the best mean, untested",
@@ -59,7 +60,6 @@ _SCORE = (
     "some 80 %)",
 )
 _BETTER = "P: probability that a run is better than one of the reference in the same cell"
-TIME = NUMBERS["seconds"]  # to be among the metrics of `with_seeds`, for `Gain.time`
 BASELINES = ("fedavg", "local")  # what pictures and pages compare with: the first that ran
 _ZERO = "local"  # whose mean is 0 of a normalised score
 _ONE = "centralized"  # whose mean is 1
@@ -71,21 +71,20 @@ class Gain:
 
     Args:
         pooled: the difference, its simultaneous interval and its test.
-        diverged: number of the algorithm's runs that diverged.
-        runs: number of its runs.
+        diverged: number of partitions in which a run of the algorithm diverged.
+        tried: number of its partitions.
         traffic: bytes sent and received in a run over the reference's, median over cells; None if
             that is unknown, or the reference sends nothing.
         sent: bytes sent and received in a run, median over cells in which the reference sends
             nothing; None if there is none.
         time: seconds of the shortest run over the seconds of the reference's shortest run, median
-            over cells and environments that both have; None if there is none, or the tables'
-            `seeds` have no seconds.
+            over cells and environments that both have; None if there is none.
         platforms_mixed: whether in some cell the two ran on unlike platforms.
     """
 
     pooled: PooledDifference
     diverged: int
-    runs: int
+    tried: int
     traffic: float | None
     sent: float | None
     time: float | None
@@ -109,7 +108,7 @@ def usual_baseline(tables: Sequence[ResultTable]) -> str:
 def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Gain, ...]:
     """Compare the algorithms with a reference over all cells, by one test for all of them.
 
-    Runs that diverged count, with the accuracy of their last model.
+    Of accuracies, runs that diverged count with that of their last model.
 
     Args:
         tables: of one leaderboard, made `with_seeds`, with a column of the metric.
@@ -130,13 +129,13 @@ def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Ga
         with_method = [rivals for _, rivals in cells if method in rivals]
         records = [rivals[method].record or {} for rivals in with_method]
         diverged = sum(int(record["diverged_count"]) for record in records)
-        runs = sum(int(record["n"]) for record in records)
+        tried = sum(int(record["n"]) for record in records)
         pairs = [(rivals[method], rivals[label]) for rivals in with_method if label in rivals]
         traffic = _ratio(pairs, _traffic)
         sent = _beside_silence(pairs)
-        time = _ratio(pairs, _shortest)
+        time = _ratio(pairs, attrgetter("shortest"))
         mixed = any(cell.is_unlike(reference) for cell, reference in pairs)
-        results.append(Gain(difference, diverged, runs, traffic, sent, time, mixed))
+        results.append(Gain(difference, diverged, tried, traffic, sent, time, mixed))
     sign = -1 if metric.higher_is_better else 1
     return tuple(sorted(results, key=lambda gain: sign * gain.pooled.difference))
 
@@ -172,17 +171,6 @@ def _traffic(cell: TableCell) -> dict[str, float]:
     sent = record["bytes_up_mean"]
     received = record["bytes_down_mean"]
     return {} if sent is None or received is None else {"bytes": float(sent + received)}
-
-
-def _shortest(cell: TableCell) -> dict[str, float]:
-    """Return environment -> time of its shortest run: disturbances only make a run longer."""
-    seconds = cell.values(TIME)
-    shortest: dict[str, float] = {}
-    for seed, environments in cell.places("environments").items():
-        if len(environments) == 1 and seed in seconds:
-            (name,) = environments
-            shortest[name] = min(seconds[seed], shortest.get(name, math.inf))
-    return shortest
 
 
 def over_cells(
@@ -285,7 +273,7 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
         intervals = "the intervals of all algorithms hold at once with 95 % (simultaneous)"
     notes = [_DIFFERENCE, intervals, *_POOLED]
     if any(gain.diverged for gain in gains_of_all):
-        notes.append(_DIVERGED)
+        notes.append(f"{_DIVERGED}; {_of_diverged(metric)}")
     if any(in_megabytes(gain) for gain in gains_of_all):
         notes.append(f"traffic in MB, because {label} sends nothing")
     notes += platforms_noted(gains_of_all)
@@ -435,8 +423,14 @@ def platforms_noted(compared: Sequence[Gain]) -> list[str]:
 
 
 def diverged_text(gain: Gain) -> str:
-    """Format how many runs diverged, of all: `5/24`."""
-    return f"{gain.diverged}/{gain.runs}"
+    """Format in how many partitions a run diverged, of all: `5/24`."""
+    return f"{gain.diverged}/{gain.tried}"
+
+
+def _of_diverged(metric: Number) -> str:
+    if of_last_model(metric):
+        return "such runs count with the accuracy of their last model"
+    return "such runs count only if they have a number"
 
 
 def _ahead(entry: PooledDifference, metric: Number) -> int:
@@ -463,7 +457,7 @@ def _gain_record(gain: Gain, metric: Number, reference: str, p_by_seed: float) -
         "time_ratio": gain.time,
         "platforms_mixed": gain.platforms_mixed,
         "diverged": gain.diverged,
-        "runs": gain.runs,
+        "partitions_tried": gain.tried,
     }
 
 

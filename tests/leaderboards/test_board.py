@@ -379,6 +379,16 @@ def test_only_selected_configurations_are_ranked():
     ]
 
 
+def test_means_that_rounding_parts_share_a_rank():
+    rows = []
+    for name, values in {"a": (0.1, 0.2, 0.3), "b": (0.05, 0.25, 0.3), "c": (0.2, 0.2, 0.2)}.items():
+        for seed, value in enumerate(values):
+            rows.append(run(name, 1, seed, 1, 1) | {"best_accuracy": value})
+    board = leaderboard(pd.DataFrame(rows))
+    assert board["best_accuracy_mean"].nunique() > 1, "sums in another order are other numbers"
+    assert board["best_accuracy_rank"].tolist() == [1, 1, 1]
+
+
 def test_columns_are_alpha_by_participation_by_metric():
     places = [(None, 1.0), (0.1, 0.5), (0.1, 1.0)]
     rows = [

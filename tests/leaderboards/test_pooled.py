@@ -17,7 +17,7 @@ from commands import ROOT
 from rows import make_row, tables_of
 
 from leaderboards.board import leaderboard, with_seeds
-from leaderboards.numbers import NUMBERS
+from leaderboards.numbers import NUMBERS, number_named
 from leaderboards.stats.pooled import PooledDifference, pooled_differences
 from leaderboards.tables.over_cells import pooled_against
 from leaderboards.tables.sheets import against
@@ -157,7 +157,27 @@ def test_diverged_runs_count_as_they_ended() -> None:
         rows.append(make_row("fedprox", {"mu": 0.1}, seed=seed, diverged=seed == 0, **told))
     record = record_beside_fedavg(rows)
     assert record["difference"] == pytest.approx((7 * 0.1 - 0.3) / 8)
-    assert (record["diverged"], record["runs"], record["partitions"]) == (1, 8, 8)
+    assert (record["diverged"], record["partitions_tried"], record["partitions"]) == (1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("mean_last10_accuracy", "such runs count with the accuracy of their last model"),
+        ("loss@last", "such runs count only if they have a number"),
+    ],
+)
+def test_how_diverged_runs_count_is_noted(name: str, note: str) -> None:
+    rows = []
+    for seed in range(8):
+        rows.append(make_row("fedavg", {}, seed=seed))
+        rows.append(make_row("fedprox", {"mu": 0.1}, seed=seed, diverged=seed == 0))
+    metrics = [number_named(name)]
+    runs = pd.DataFrame(rows).assign(**{name: 0.5})
+    tables = tables_of(with_seeds(leaderboard(runs, metrics), runs, metrics), metrics)
+    sheet = pooled_against(tables, metrics[0], "fedavg")
+    assert sheet is not None
+    assert f"diverged: partitions in which a run did, of all; {note}" in sheet.table.notes
 
 
 def test_cells_of_one_partition_are_one_cluster() -> None:

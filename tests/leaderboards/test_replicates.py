@@ -109,14 +109,19 @@ def test_replicates_on_other_platforms_or_data_are_seen() -> None:
     assert (alike["platforms_mixed"], alike["data_mixed"]) == (False, False)
     rows[1] = replicate(101, 1, device="some GPU")
     rows[2] = replicate(102, 0, dataset_hash="ef56")
+    rows[0]["seconds"] = 5.0
     (mixed,) = leaderboard(pd.DataFrame(rows)).to_dict("records")
     assert (mixed["platforms_mixed"], mixed["data_mixed"]) == (True, True)
     assert alike["platforms"] in mixed["platforms"].split(", ")
     runs = pd.DataFrame(rows)
     (record,) = with_seeds(leaderboard(runs), runs, [FINAL, FINAL]).to_dict("records")
-    assert record["places"]["environments"] == {
-        101: set(map(environment_key, rows[:2])),
-        102: {environment_key(rows[2])},
+    assert {seed: len(found) for seed, found in record["platforms_by_seed"].items()} == {
+        101: 2,
+        102: 1,
+    }
+    assert record["shortest"] == {
+        environment_key(rows[0]): 5.0,
+        environment_key(rows[1]): rows[1]["seconds"],
     }
 
 

@@ -15,7 +15,7 @@ import torch
 from conftest import INFO, TINY, identical, resumed, toy_dataset, toy_split, trained
 
 from algorithms import build
-from algorithms.base import Algorithm
+from algorithms.base import Algorithm, Server
 from algorithms.losses import cross_entropy
 from bench.engine.pytree import num_bytes
 from bench.engine.simulation import Simulation
@@ -72,3 +72,36 @@ def test_each_source_counts_alike(name: str) -> None:
     curve = {name: value for at, name, value in run.progress.curves[""] if at == 2}
     assert curve["accuracy"] == pytest.approx(sum(scores) / 4)
     assert curve["val_accuracy"] == pytest.approx(sum(validations) / 4)
+
+
+@dataclass(frozen=True)
+class Restless(Algorithm):
+    """Clients that send nothing, and whose models are drawn anew whenever they start."""
+
+    uploads_model = False
+    personal = True
+
+    def init_server(self, fed, params):
+        return Server({})
+
+    def broadcast(self, fed, server):
+        return {}
+
+    def start(self, fed, message, memory, generator):
+        drawn = {}
+        for name, value in fed.initial[TINY.model].items():
+            drawn[name] = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+        return {"params": drawn}
+
+    def upload(self, net, local, data, message, memory, plan):
+        return {}, {}
+
+    def server_step(self, fed, server, uploads, cohort):
+        return server.next({})
+
+
+def test_models_drawn_each_round_are_measured_each_round(tmp_path: Path) -> None:
+    whole = trained(Restless(), rounds=4)
+    losses = [value for _, name, value in whole.progress.curves[""] if name == "loss"]
+    assert len(set(losses)) == 4
+    assert identical(whole, resumed(tmp_path, Restless()))
