@@ -50,10 +50,11 @@ _READING = (
     "**α columns**: 50, 33 and 10 partitions; ten for `fedlc`, `fedcad` and `fedprox`. Each "
     "interval is of its own. A dash: a run diverged there.",
     "**All cells**: the mean over the three α. The intervals of the four methods, which were named "
-    "before the runs, hold at once with 95 %; so do those of all others.",
-    "**Traffic**: multiples of FedAvg's. **Diverged**: runs, of all.",
+    "before the runs, hold at once with 95 %; those of the others are of all ten methods.",
+    "**Traffic**: multiples of FedAvg's. **Diverged**: partitions in which a run did, of all.",
     "`fedavg_t1` is FedAvg, evaluated on the mean of all clients' latest models.",
-    f"`python -m bench.compare {BOARD} {COMPARED}` prints all methods.",
+    f"`python -m bench.compare {BOARD} {COMPARED}` prints all ten, and with `--algo fedavg "
+    f"{' '.join(HYPOTHESES)}` the four methods.",
 )
 
 
@@ -65,7 +66,7 @@ def _rows(records: Records, names: Sequence[str], alphas: Sequence[float]) -> li
     for name in sorted(names, key=lambda name: -over_cells[name]["difference"]):
         whole = over_cells[name]
         cells = [_difference(by_cell.get((name, alpha))) for alpha in alphas]
-        counts = f"{whole['diverged']}/{whole['runs']}"
+        counts = f"{whole['diverged']}/{whole['partitions_tried']}"
         cells += [_difference(whole), f"{whole['traffic_ratio']:.1f}x", counts]
         lines.append(_line([f"`{name}`", *cells]))
     return lines

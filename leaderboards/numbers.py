@@ -493,7 +493,7 @@ def number_named(text: str) -> Number:
     elif where == "selected":
         validation = validation_of(name)
         rule = value_at(name, best_round(validation))
-        of = f"round of the best {validation}"
+        of = f"round of the best {METRICS[validation].quantity}"
     elif where in ("", "last"):
         rule = value_at(name, last_round)
         of = "last round"

@@ -174,7 +174,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
     extra = [metric for metric in metrics if metric.name not in NUMBERS]
     runs = _with_numbers(runs, extra, source)
     board = leaderboard(runs, extra, tuned, selected.chosen_by)
-    board = with_seeds(board, runs, metrics, tuned)
+    board = with_seeds(board, runs, metrics, tuned).assign(chosen_by=selected.chosen_by)
     tables = tables_of(
         records(stated(board, by)),
         metrics,

@@ -77,9 +77,8 @@ def _parser() -> Parser:
     add(
         "--to",
         type=Path,
-        default=Path("figures"),
         metavar="DIR",
-        help="folder of the pictures (default: figures)",
+        help="folder of the pictures (default: figures; with --board NAME, figures/NAME)",
     )
     add("--format", nargs="+", choices=FORMATS, default=FORMATS, help="default: both")
     add("--dry-run", action="store_true", help="only name the files")
@@ -94,7 +93,8 @@ def _line(figure: Figure) -> str:
 def _figures(arguments: argparse.Namespace) -> None:
     figures = _requested(arguments)
     where = filters(arguments)
-    target: Path = arguments.to
+    usual = Path("figures", Path(arguments.board).name if arguments.board else "")
+    target: Path = arguments.to or usual
     if target.exists() and not target.is_dir():
         raise UsageError(f"--to names a folder, but {target} is a file")
     drawing = bool(arguments.names or arguments.all)

@@ -167,10 +167,17 @@ def shown_accuracies(records: Sequence[Record], stated: Sequence[str] | None) ->
         records: rows of the leaderboard.
         stated: names of the board's metrics, the primary one first; None if it states none.
 
+    Numbers that the board states and that are no such accuracies are left out.
+
     If the board states none, the accuracy of the round that validation selects comes first, which
     does not look at the test samples. Without a validation split, that of the best round does. If
     all records are selected on clients, accuracies on clients' own tests come before all others.
+
+    Raises:
+        UsageError: the primary metric is none of them, or no record has it.
     """
+    for text in (stated or ())[:1]:
+        _check_primary(text, records)
     names = {number.short: number.name for number in ACCURACIES}
     names |= {number.name: number.name for number in ACCURACIES}
     finished = [record for record in records if record["n"]]
@@ -183,6 +190,22 @@ def shown_accuracies(records: Sequence[Record], stated: Sequence[str] | None) ->
         usual = (*_ON_CLIENTS, *usual) if of_clients else (*usual, *_ON_CLIENTS)
     order = [names[name] for name in (stated or ()) if name in names]
     return tuple(NUMBERS[name] for name in dict.fromkeys((*order, *usual)))
+
+
+def _check_primary(text: str, records: Sequence[Record]) -> None:
+    """Raise UsageError unless pictures and the page can show a board's primary metric."""
+    primary = {**NUMBERS, **{number.short: number for number in ACCURACIES}}.get(text)
+    if primary not in ACCURACIES:
+        names = ", ".join(number.short for number in ACCURACIES)
+        raise UsageError(
+            f"the primary metric here is {text}, but pictures and the page compare one of {names}: "
+            f"name one first in board.toml; bench.compare prints any metric"
+        )
+    if all(record[f"{primary.name}_mean"] is None for record in records):
+        raise UsageError(
+            f"the primary metric here is {text}, which no run has: name another one first in "
+            "board.toml"
+        )
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def of_whose_models(text: str, records: Sequence[Record], marked: bool = False) 
         return text.replace(GLOBAL_MODEL, "of each client's own model")
     labels = sorted(set(map(label_of, personal)))
     which = f"rows with {FLAGS['personal'].mark}" if marked else ", ".join(labels)
-    return text.replace(GLOBAL_MODEL, f"{GLOBAL_MODEL} ({which}: of each client's own)", 1)
+    return text.replace(GLOBAL_MODEL, f"{GLOBAL_MODEL} ({which}: of each client's own)")
 
 
 def records_of(tables: Sequence[ResultTable]) -> list[Record]:
@@ -287,13 +287,17 @@ def _selection(records: Sequence[Record]) -> str:
     other_seeds = "; results are of the seeds other than 0" if searched else ""
     if all(record["configurations"] <= 1 for record in records):
         return f"one configuration of each algorithm, nothing to select from{other_seeds}"
+    by = ""
+    if {record.get("chosen_by") for record in records} == {"best"}:
+        by = ", by the best round"
     if searched:
         samples = "clients' own validation samples" if rules == {"clients"} else "validation split"
-        return f"configurations selected on the {samples} of {' or '.join(searched)}{other_seeds}"
+        where = " or ".join(searched)
+        return f"configurations selected on the {samples} of {where}{by}{other_seeds}"
+    over_seeds = f"by their mean over seeds{by}"
     texts = {
-        "validation": "configurations selected on the validation split, by their mean over seeds",
-        "clients": "configurations selected on the clients' own validation samples, "
-        "by their mean over seeds",
+        "validation": f"configurations selected on the validation split, {over_seeds}",
+        "clients": f"configurations selected on the clients' own validation samples, {over_seeds}",
         "test": "configurations selected ON THE TEST SET: these numbers are optimistic",
         "none": "no validation split to select on: "
         "of several configurations all are listed and none is ranked",

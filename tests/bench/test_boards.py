@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from commands import ROOT
-from rows import START, failed_row, sound_row
+from rows import CURVE, START, failed_row, make_row, sound_row
 
 from bench.boards import main, merge
 from leaderboards import Store
@@ -374,6 +374,21 @@ def test_documented_lines_expand_the_hyperparameters(growing, monkeypatch):
 
         (query,) = re.findall(r'by_mu = duckdb\.sql\("""\n(.*?)"""\)', text, re.DOTALL)
         assert dict(duckdb.sql(query).fetchall()) == pytest.approx({0.1: 0.5, 1.0: 0.3})
+
+
+def test_documented_lines_read_a_confirmed_board(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = Store(tmp_path / "leaderboards")
+    for seed in range(3):
+        for mu in (0.1, 1.0):
+            store.write(make_row("fedprox", {"mu": mu}, {"participation": 0.5}, seed), CURVE)
+    text = (ROOT / "docs" / "results.md").read_text()
+    start = "from leaderboards import Store\nfrom leaderboards.board "
+    (block,) = re.findall(rf"```python\n({start}.*?)```", text, re.DOTALL)
+    scope: dict[str, Any] = {}
+    exec(block, scope)
+    assert sorted(scope["runs"]["seed"]) == [1, 2]
+    assert scope["board"]["chosen_on"].tolist() == ["seed 0 at participation=0.5"]
 
 
 def test_units_are_in_every_file(laptop):

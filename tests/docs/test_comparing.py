@@ -66,5 +66,5 @@ def test_the_guides_commands_lead_from_a_class_to_a_table(
     assert tried.to_dict() == dict.fromkeys(tried.index, 6)
     assert "my_methods:MyProx" in tried.index
     assert "Over 1 cell · last10: difference from fedavg" in table
-    assert list(Path("figures").glob("board-differences-*.svg"))
+    assert list(Path("figures/study").glob("board-differences-*.svg"))
     assert Path("report.html").exists()

@@ -381,7 +381,11 @@ def test_only_selected_configurations_are_ranked():
 
 def test_means_that_rounding_parts_share_a_rank():
     rows = []
-    for name, values in {"a": (0.1, 0.2, 0.3), "b": (0.05, 0.25, 0.3), "c": (0.2, 0.2, 0.2)}.items():
+    for name, values in {
+        "a": (0.1, 0.2, 0.3),
+        "b": (0.05, 0.25, 0.3),
+        "c": (0.2, 0.2, 0.2),
+    }.items():
         for seed, value in enumerate(values):
             rows.append(run(name, 1, seed, 1, 1) | {"best_accuracy": value})
     board = leaderboard(pd.DataFrame(rows))

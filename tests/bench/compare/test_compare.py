@@ -389,6 +389,19 @@ def test_a_board_prints_its_own_metrics(
     assert printed == [{"mean_last10_accuracy", "selected_accuracy"}, {"best_accuracy"}]
 
 
+def test_captions_name_the_rule_of_selection(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for mu in (0.1, 1.0):
+        Store(tmp_path).write(make_row("fedprox", {"mu": mu}), CURVE)
+    printed = []
+    for arguments in ((), ("--chosen-by", "best")):
+        assert compare(tmp_path, *arguments) == 0
+        printed.append(" ".join(capsys.readouterr().out.split()))
+    assert ", by the best round" not in printed[0]
+    assert "by their mean over seeds, by the best round" in printed[1]
+
+
 def test_each_column_is_compared_with_its_best(
     out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -182,6 +182,25 @@ def test_a_boards_page_is_headed_by_its_name(tmp_path: Path) -> None:
     assert ": board own</h1>" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("metric", "error"),
+    [
+        ("nope", "the primary metric here is nope, but pictures and the page compare one of"),
+        ("rounds@70", "here is rounds@70, but"),
+        ("client_last10", "the primary metric here is client_last10, which no run has"),
+    ],
+)
+def test_a_board_without_its_primary_metric_is_refused(
+    metric: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(tmp_path / "own", fixture()[:4])
+    (folder / "board.toml").write_text(f'metrics = ["{metric}", "final"]\n')
+    page = tmp_path / "page.html"
+    assert main(["--board", str(folder), "--to", str(page)]) == 2
+    assert error in " ".join(capsys.readouterr().err.split())
+    assert not page.exists()
+
+
 def test_the_document_is_well_formed_and_its_links_lead_somewhere(text):
     elements = Elements(text)
     ids = [own["id"] for _, own, _ in elements.found if own.get("id")]
