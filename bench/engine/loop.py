@@ -90,9 +90,7 @@ class Loop:
             with net.dropout(None if keys is None else keys[step]):
                 losses = algorithm.local_loss(net, local, batch, message, work.memory, plan)
             means = step_means(algorithm, batch, losses)
-            grads = torch.autograd.grad(
-                means[LOSS], leaves, allow_unused=True, materialize_grads=True
-            )
+            grads = torch.autograd.grad(means[LOSS], leaves, allow_unused=True)
             context.optimizer.step(leaves, grads, state, job.lr, step + 1, stacked=False)
             for name, total in totals.items():
                 total += means[name].detach()

@@ -46,7 +46,7 @@ class Optimizer:
     def step(
         self,
         params: list[Tensor],
-        grads: Sequence[Tensor],
+        grads: Sequence[Tensor | None],
         state: State,
         lr: Rate,
         count: int | Tensor,
@@ -54,24 +54,31 @@ class Optimizer:
     ) -> None:
         """Update `params` and `state` in place; gradients may be overwritten.
 
-        `stacked`: all have a client axis first.
+        A tensor without a gradient (None), which the loss does not use, stays as it is, without
+        weight decay or momentum, as in torch. `stacked`: all have a client axis first.
 
         `count` is the number of the step in its round, from 1, a scalar tensor if the step is
         captured.
         """
-        grads = list(grads)
+        used = [i for i, grad in enumerate(grads) if grad is not None]
+        decayed = [self.decayed[i] for i in used]
+        params = [params[i] for i in used]
+        state = {name: [tensors[i] for i in used] for name, tensors in state.items()}
+        found = [grad for grad in grads if grad is not None]
+        if not found:
+            return
         if self.setting.clip_norm:
-            clip(grads, self.setting.clip_norm, stacked)
+            clip(found, self.setting.clip_norm, stacked)
         if decay := self.setting.weight_decay:
-            indices = [i for i, decays in enumerate(self.decayed) if decays]
+            indices = [i for i, decays in enumerate(decayed) if decays]
             decaying = [params[i] for i in indices]
-            sums = torch._foreach_add([grads[i] for i in indices], decaying, alpha=decay)
+            sums = torch._foreach_add([found[i] for i in indices], decaying, alpha=decay)
             for i, grad in zip(indices, sums, strict=True):
-                grads[i] = grad
+                found[i] = grad
         if self.setting.optimizer == "adam":
-            self._adam(params, grads, state, lr, count)
+            self._adam(params, found, state, lr, count)
         else:
-            self._sgd(params, grads, state, lr)
+            self._sgd(params, found, state, lr)
 
     def _sgd(self, params: list[Tensor], grads: list[Tensor], state: State, lr: Rate) -> None:
         if self.setting.momentum:

@@ -200,9 +200,7 @@ class _Active:
         parent = self.parent
         with self.layers:
             means = self._means()
-        grads = torch.autograd.grad(
-            means[LOSS].sum(), self.leaves, allow_unused=True, materialize_grads=True
-        )
+        grads = torch.autograd.grad(means[LOSS].sum(), self.leaves, allow_unused=True)
         # In double precision, because Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
         count = (parent.clock[0] + 1).double() if parent.executor.captures else parent.taken + 1
         self.context.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)

@@ -390,6 +390,14 @@ class Late(Body):
         return h
 
 
+class Idle(Body):
+    def make(self):
+        self.part = nn.Linear(16, 16)
+
+    def after(self, h):
+        return h
+
+
 class Letters(nn.Module):
     def __init__(self, tokens, batchnorm):
         super().__init__()
@@ -532,6 +540,17 @@ def test_a_buffer_that_training_leaves_is_a_constant(backend: str, odd: Path) ->
     assert run.net.constants["body.keep"].tolist() == [float(i % 3 > 0) for i in range(16)]
     numbers = sum(value.numel() for value in run.server.params.values())
     assert run.progress.traffic.bytes_up == 4 * 4 * 8 * numbers
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_weight_decay_spares_what_no_loss_uses(backend: str, optimizer: str, odd: Path) -> None:
+    options = {"optimizer": optimizer, "weight_decay": 0.1, "model": "odd:MODEL_Idle"}
+    first = simulate("fedavg", backend, **options).server.params
+    last = trained("fedavg", backend, rounds=1, **options).server.params
+    for name in ("body.part.weight", "body.part.bias"):
+        assert torch.allclose(last[name], first[name], rtol=1e-15), name
+    assert not torch.equal(last["body.dense.weight"], first["body.dense.weight"])
 
 
 def test_a_constant_that_training_changes_later_ends_the_run(odd: Path) -> None:
