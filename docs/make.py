@@ -25,6 +25,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from csv import DictReader
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -221,7 +222,9 @@ def usage_page() -> str:
 
 def papers_page() -> str:
     """docs/papers.md with the reproduced results."""
-    return _between((DOCS / "papers.md").read_text(encoding="utf-8"), "reproduced", _reproduced())
+    text = (DOCS / "papers.md").read_text(encoding="utf-8")
+    text = _between(text, "reproduced", _reproduced())
+    return _between(text, "fedproto", _fedproto())
 
 
 def reference_page() -> str:
@@ -316,20 +319,48 @@ def _names() -> str:
 def _reproduced() -> str:
     """The kept runs beside what their papers print of the same setting, and where they ran."""
     runs = Store(REPRODUCED).runs()
+    runs = runs[runs["paper"] != "fedproto"]  # which has a table of its own
     runs = runs.assign(position=runs["algorithm"].map([*ALGORITHMS].index))
-    runs = runs.sort_values(["paper", "dataset", "num_clients", "participation", "position"])
+    runs = runs.sort_values(
+        ["paper", "dataset", "num_clients", "participation", "local_epochs", "position"]
+    )
     lines = [
-        "| paper, data set | clients, a round | algorithm "
+        "| paper, data set | clients, a round | E | algorithm "
         "| last round | printed | mean of the last ten | hours |",
-        "|---|---|---|---:|---:|---:|---:|",
+        "|---|---|---:|---|---:|---:|---:|---:|",
     ]
     for run in runs.to_dict("records"):
         values = (run["final_accuracy"], _printed(run), run["mean_last10_accuracy"])
         accuracies = [f"{100 * value:.2f} %" for value in values]
         clients = f"{run['num_clients']}, {run['participation'] * run['num_clients']:.0f}"
-        names = [f"{run['paper']}, {run['dataset']}", clients, _name_of(run)]
-        cells = [*names, *accuracies, f"{run['seconds'] / 3600:.1f}"]
+        names = [f"{run['paper']}, {run['dataset']}", clients, str(run["local_epochs"])]
+        cells = [*names, _name_of(run), *accuracies, f"{run['seconds'] / 3600:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _fedproto() -> str:
+    """The clients' mean accuracies in FedProto's Table 1: ours with their spread, and print."""
+    told = StringIO()
+    with redirect_stdout(told), redirect_stderr(StringIO()):
+        compare(["--paper=fedproto", "--table=1", f"--out={REPRODUCED}", "--format=csv"])
+    cells: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
+    for cell in DictReader(told.getvalue().splitlines()):
+        if cell["metric"] == "client_mean" and cell["state"] == "value":
+            row = cells.setdefault((cell["printed_as"], cell["algorithm"]), {})
+            row[cell["classes_per_client"]] = cell
+    numbers = sorted(set().union(*cells.values()))
+    heads = [f"n = {n} | printed" for n in numbers]
+    lines = [f"| | {' | '.join(heads)} |", "|---|" + "---:|---:|" * len(numbers)]
+    for (printed_as, algorithm), row in cells.items():
+        name = f"{printed_as}, by prototype" if algorithm.endswith("_proto") else printed_as
+        texts = []
+        for n in numbers:
+            ours, spread, printed = (
+                f"{100 * float(row[n][part]):.2f}" for part in ("ours", "ours_std", "printed")
+            )
+            texts += [f"{ours} ± {spread}", printed]
+        lines.append(f"| {name} | {' | '.join(texts)} |")
     return "\n".join([*lines, ""])
 
 

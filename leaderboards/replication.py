@@ -285,7 +285,7 @@ def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
         fields = ("paper", "table", *of_setting, "rounds")
         yield {
             **{name: getattr(printed, name) for name in fields},
-            "algorithm": printed.algorithm,
+            "algorithm": row.counterpart.algorithm,
             "printed_as": printed.printed,
             "hyperparameters": row.counterpart.hp_json,
             "metric": printed.metric,
