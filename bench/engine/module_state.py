@@ -54,6 +54,9 @@ def _parts_of(value: object) -> list[tuple[str, object]]:
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", part) for key, part in value.items()]
     if isinstance(value, (list, tuple, deque)):
-        return [("", len(value)), *((f"[{i}]", part) for i, part in enumerate(value))]
+        parts: list[tuple[str, object]] = [("", len(value))]
+        for number, part in enumerate(value):
+            parts.append((f"[{number}]", part))
+        return parts
     own = getattr(value, "__dict__", {})
     return [(f".{key}", part) for key, part in own.items()]

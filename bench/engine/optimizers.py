@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import torch
 from torch import Tensor
@@ -60,13 +61,13 @@ class Optimizer:
         `count` is the number of the step in its round, from 1, a scalar tensor if the step is
         captured.
         """
-        used = [i for i, grad in enumerate(grads) if grad is not None]
-        decayed = [self.decayed[i] for i in used]
-        params = [params[i] for i in used]
-        state = {name: [tensors[i] for i in used] for name, tensors in state.items()}
+        is_used = [grad is not None for grad in grads]
         found = [grad for grad in grads if grad is not None]
         if not found:
             return
+        params = [*compress(params, is_used)]
+        decayed = compress(self.decayed, is_used)
+        state = {name: [*compress(tensors, is_used)] for name, tensors in state.items()}
         if self.setting.clip_norm:
             clip(found, self.setting.clip_norm, stacked)
         if decay := self.setting.weight_decay:
