@@ -11,7 +11,7 @@ import pandas as pd
 
 from leaderboards.data_copies import on_other_data
 from leaderboards.numbers import ANY, FRACTION, NUMBERS, Number
-from leaderboards.problems import CONFIGURATION, PERSONAL, REFERENCES, cell_of
+from leaderboards.problems import CONFIGURATION, FINETUNED, PERSONAL, REFERENCES, cell_of
 from leaderboards.replicates import by_partition, keyed_by_partition
 from leaderboards.rows.frames import by_text
 from leaderboards.rows.schema import (
@@ -145,11 +145,12 @@ def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
 def with_seeds(
     board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Number], tuned: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Add the columns `seeds`, `platforms_by_seed` and `shortest` to `board`, of its finished runs.
+    """Add four columns on its finished runs to `board`.
 
     - `seeds`: metric -> seed -> value. A run that diverged has the accuracy of its last model.
     - `platforms_by_seed`: seed -> keys of the platforms of its replicates.
     - `shortest`: key of an environment -> seconds of the shortest run there.
+    - `shares_runs`: whether a run yields a row of another algorithm, too.
 
     `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the
     columns of `metrics`.
@@ -157,7 +158,8 @@ def with_seeds(
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
     metrics = list(dict.fromkeys(metrics))
     runs = _one_run_per_seed(current(runs, tuned))
-    every = _finished_on(keyed_by_partition(runs), wanted)
+    every = keyed_by_partition(runs)
+    every = _finished_on(every.assign(shared=_shared(every)), wanted)
     ended = {metric.name: _with_diverged_as_they_ended(runs, metric) for metric in metrics}
     runs = by_partition(runs.assign(**ended), ended)
     runs = _finished_on(runs, wanted)
@@ -173,6 +175,8 @@ def with_seeds(
     for name, by_key in added.items():
         in_order = [by_key.get(key, {}) for key in wanted]
         columns[name] = pd.Series(in_order, index=board.index, dtype=object)
+    sharing = pd.MultiIndex.from_frame(every.loc[every["shared"], CONFIGURATION])
+    columns["shares_runs"] = pd.Series(wanted.isin(sharing), index=board.index)
     return board.assign(**columns)
 
 
@@ -183,6 +187,15 @@ def _platforms(runs: pd.DataFrame) -> dict[tuple[str, ...], dict[int, set[str]]]
     for key, seed, place in zip(keys, runs["seed"], _place_keys(runs, PLATFORM), strict=True):
         platforms.setdefault(key, {}).setdefault(int(seed), set()).add(place)
     return platforms
+
+
+def _shared(runs: pd.DataFrame) -> pd.Series:
+    """Tell of each row whether its run yields a row of another algorithm, too.
+
+    Rows of one run have one start. Rows after fine-tuning are of the same algorithm.
+    """
+    names = runs["algorithm"].str.removesuffix(FINETUNED)
+    return names.groupby([runs["started"], runs["seed"]]).transform("nunique") > 1
 
 
 def _shortest(runs: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:

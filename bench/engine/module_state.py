@@ -1,21 +1,47 @@
 """What a module keeps beside its parameters and floating-point buffers.
 
-These are numbers and texts, also in lists, dicts and objects, the states of its own generators, and
-buffers of whole numbers. Tensors and arrays that are no buffers are left out: most are notes, such
-as the last features.
+These are numbers, texts, tensors and arrays, also in lists, dicts, sets and objects, the states of
+its own generators, and buffers of whole numbers. Numbers and texts of its classes count as well.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+_PLAIN = (bool, int, float, complex, str, bytes, np.generic, type(None))
 _OF_TORCH = frozenset(vars(nn.Module()))  # what torch itself keeps in a layer
+
+
+def _of_tensor(value: Tensor) -> object:
+    if value.layout != torch.strided or value.is_quantized:
+        return None
+    numbers = value.detach().cpu().contiguous().view(-1).view(torch.uint8)
+    return tuple(value.shape), crc32(numbers.numpy().tobytes())
+
+
+def _of_array(value: np.ndarray) -> object:
+    return value.shape, crc32(np.ascontiguousarray(value).tobytes())
+
+
+# How values of these types are compared.
+_FORMS: tuple[tuple[Any, Callable[[Any], object]], ...] = (
+    (_PLAIN, lambda value: value),
+    (Tensor, _of_tensor),
+    (np.ndarray, _of_array),
+    ((set, frozenset), lambda value: sorted(map(repr, value))),
+    (torch.Generator, lambda value: value.get_state().tolist()),
+    (np.random.Generator, lambda value: repr(value.bit_generator.state)),
+    (np.random.RandomState, lambda value: repr(value.get_state(legacy=False))),
+    (random.Random, random.Random.getstate),
+)
 
 
 def state_of(module: nn.Module) -> dict[str, object]:
@@ -26,25 +52,30 @@ def state_of(module: nn.Module) -> dict[str, object]:
         for name, value in vars(part).items():
             if name not in _OF_TORCH:
                 _add_state(state, ".".join(filter(None, (prefix, name))), value, seen)
+        for name, value in _of_classes(type(part)):
+            state[f"{type(part).__name__}.{name}"] = value
         for name, value in part.named_buffers(prefix, recurse=False):
             if not value.is_floating_point():
                 state[name] = value.tolist()
     return state
 
 
+def _of_classes(kind: type) -> Iterator[tuple[str, object]]:
+    """Yield the numbers and texts that a class and those above it keep, but for torch's own."""
+    for above in kind.__mro__:
+        if not above.__module__.startswith("torch"):
+            for name, value in vars(above).items():
+                if not name.startswith("__") and isinstance(value, _PLAIN):
+                    yield name, value
+
+
 def _add_state(state: dict[str, object], name: str, value: object, seen: set[int]) -> None:
     """Add a value, or the values that it holds; `seen` has the ids of objects that were added."""
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic)):
-        state[name] = value
-    elif isinstance(value, torch.Generator):
-        state[name] = value.get_state().tolist()
-    elif isinstance(value, np.random.Generator):
-        state[name] = repr(value.bit_generator.state)
-    elif isinstance(value, np.random.RandomState):
-        state[name] = repr(value.get_state(legacy=False))
-    elif isinstance(value, random.Random):
-        state[name] = value.getstate()
-    elif id(value) not in seen and not isinstance(value, (Tensor, nn.Module, type)):
+    for kinds, describe in _FORMS:
+        if isinstance(value, kinds):
+            state[name] = describe(value)
+            return
+    if id(value) not in seen and not isinstance(value, (nn.Module, type)):
         seen.add(id(value))
         for key, part in _parts_of(value):
             _add_state(state, f"{name}{key}", part, seen)

@@ -56,7 +56,8 @@ class Optimizer:
         """Update `params` and `state` in place; gradients may be overwritten.
 
         A tensor without a gradient (None), which the loss does not use, stays as it is, without
-        weight decay or momentum, as in torch. `stacked`: all have a client axis first.
+        weight decay or momentum, as in torch. (Adam corrects its bias by the steps of the round,
+        also if a tensor had fewer.) `stacked`: all have a client axis first.
 
         `count` is the number of the step in its round, from 1, a scalar tensor if the step is
         captured.

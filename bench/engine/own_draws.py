@@ -24,6 +24,7 @@ from torch.func import vmap
 
 from algorithms.base import Outputs, Params
 from bench import models
+from bench.data.dataset import PAD
 from bench.engine.dropout import replace_dropout, step_keys
 from bench.engine.module_state import state_of
 from bench.engine.network import Network, initial_params, make_module
@@ -32,8 +33,7 @@ from bench.engine.rng import global_states, seeded
 from bench.errors import UsageError, with_its_kind
 from bench.models.registry import KIND
 
-SAMPLES = 4  # of the passes; a layer may drop whole samples
-FEWER = 3  # samples of a second pass: at least two, because BatchNorm refuses one
+SAMPLES = 4  # of the passes; a layer may drop whole samples, and BatchNorm needs two
 CLASSES = 2  # the head draws nothing, however many classes it has
 TOKENS = 4  # ids below it are in any vocabulary, also one of characters
 LARGEST_STACKED = 30_000_000  # numbers of a model that is tried in a stack
@@ -108,35 +108,48 @@ def _depends_in(
     values: Params,
     training: bool,
 ) -> bool:
-    """Compare the first samples of a batch with a batch of them alone, as `_depends_on_others`."""
+    """Compare a batch without each of its samples with the whole, as `_depends_on_others`."""
     net = _network_of(module, dtype)
     x = _as(dtype, x)
-    of_all = {name: value.to(dtype, copy=True) for name, value in values.items()}
-    of_some = {name: value.to(dtype, copy=True) for name, value in values.items()}
-    if not training:
-        features = _seeded_features(net.eval, of_all, x)[:FEWER]
-        return not _close(features, _seeded_features(net.eval, of_some, x[:FEWER]))
-    features, gradients = _first_samples(model, net, of_all, x)
-    alone, gradients_alone = _first_samples(model, net, of_some, x[:FEWER])
-    if not _close(features, alone):
-        return True
-    if _differing(of_all, of_some) is not None:
-        return True
-    largest = max(map(_largest, gradients.values()), default=0.0)
-    for name, gradient in gradients.items():
-        if not _close(gradient, gradients_alone[name], 1e-4 * largest):
+    for left_out in range(SAMPLES):
+        part = [place for place in range(SAMPLES) if place != left_out]
+        of_all = {name: value.to(dtype, copy=True) for name, value in values.items()}
+        of_some = {name: value.to(dtype, copy=True) for name, value in values.items()}
+        alone = _cut(x[part])
+        if not training:
+            features = _seeded_features(net.eval, of_all, x)[part]
+            if not _close(features, _seeded_features(net.eval, of_some, alone)):
+                return True
+            continue
+        features, gradients = _of_samples(model, net, of_all, x, part)
+        features_alone, gradients_alone = _of_samples(model, net, of_some, alone, slice(None))
+        if not _close(features, features_alone) or _differing(of_all, of_some):
             return True
+        largest = max(map(_largest, gradients.values()), default=0.0)
+        for name, gradient in gradients.items():
+            if not _close(gradient, gradients_alone[name], 1e-4 * largest):
+                return True
     return False
 
 
-def _first_samples(model: str, net: Network, params: Params, x: Tensor) -> tuple[Tensor, Params]:
-    """Return features in training and gradients of a loss, both of the first samples alone."""
+def _cut(x: Tensor) -> Tensor:
+    """Cut texts to the longest of them, as batches are; other samples stay as they are."""
+    if x.is_floating_point():
+        return x
+    used = int((x != PAD).any(0).nonzero().max()) + 1
+    return x[:, :used]
+
+
+def _of_samples(
+    model: str, net: Network, params: Params, x: Tensor, part: slice | list[int]
+) -> tuple[Tensor, Params]:
+    """Return features in training and gradients of a loss, both of some samples."""
 
     def loss(params: Params, x: Tensor) -> Tensor:
         with net.dropout(step_keys(torch.Generator().manual_seed(0), 1)[0]):
             outputs = net(params, x)
-        features.append(outputs.features[:FEWER].detach())
-        return outputs.logits[:FEWER].square()
+        features.append(outputs.features[part].detach())
+        return outputs.logits[part].square()
 
     features: list[Tensor] = []
     with torch.enable_grad(), seeded(torch.Generator().manual_seed(0)):
@@ -242,16 +255,16 @@ def _inputs(shape: tuple[int, ...], is_text: bool) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     if is_text:
         texts = torch.randint(1, TOKENS - 1, (SAMPLES, *shape), generator=generator)
-        texts[FEWER:, 0] = TOKENS - 1  # which no other sample has
+        texts[-1, 0] = TOKENS - 1  # which no other sample has
+        texts[:-1, shape[0] // 2 + 1 :] = PAD
         return texts
     return torch.randn(SAMPLES, *shape, generator=generator, dtype=torch.float32)
 
 
-@torch.no_grad()
 def _drawing_in(model: str, module: nn.Module, x: Tensor) -> str:
     """Run a module; return the innermost layer that moved a global generator, or an empty text.
 
-    Raises UsageError if the module fails.
+    In training the backward pass is run, too. Raises UsageError if the module fails.
     """
     names = {part: name for name, part in module.named_modules()}
     drawing: list[str] = []
@@ -270,14 +283,25 @@ def _drawing_in(model: str, module: nn.Module, x: Tensor) -> str:
             handles.append(part.register_forward_pre_hook(enter))
             handles.append(part.register_forward_hook(leave))
         with seeded(torch.Generator().manual_seed(0)):
-            module(x)
+            with torch.set_grad_enabled(module.training):
+                loss = _sum_of_squares(module(x))
+            states = global_states()
+            if loss.requires_grad:
+                torch.autograd.backward([loss])
+            if not drawing and global_states() != states:
+                drawing.append("the model's backward pass")
     except Exception as error:
         mode = "training" if module.training else "evaluation"
         reason = f"fails in {mode} on inputs {tuple(x.shape)}: {with_its_kind(error)}"
         raise KIND.error(model, reason) from error
     for handle in handles:
         handle.remove()
+    module.zero_grad()
     return drawing[0] if drawing else ""
+
+
+def _sum_of_squares(outputs: Outputs) -> Tensor:
+    return outputs.features.square().sum() + outputs.logits.square().sum()
 
 
 @cache
@@ -286,16 +310,21 @@ def still_buffers(model: str, input_shape: tuple[int, ...]) -> frozenset[str]:
     if not is_from_outside(model):
         return frozenset()
     drawing_layer(model, input_shape)  # refuses what has no such buffers, or fails
-    module, x = _trial(model, input_shape)
+    return _still(model, *_trial(model, input_shape))
+
+
+def _still(model: str, module: nn.Module, x: Tensor) -> frozenset[str]:
     net = _network_of(module)
     buffers = set(net.names) - set(net.trainable)
     if not buffers:
         return frozenset()
     before = _values(module)
     after = _values(module)
-    with torch.no_grad():
-        for inputs in (x, x.flip(0)):
-            _seeded_features(net, after, inputs)
+    inputs = [x, x.flip(0)]
+    if x.is_floating_point():
+        inputs.append(100 * x)  # for buffers that keep the largest value
+    for samples in inputs:
+        _of_samples(model, net, after, samples, slice(None))
     return frozenset(name for name in buffers if _same(before[name], after[name]))
 
 
@@ -304,21 +333,14 @@ def _check_repeats(model: str, module: nn.Module, x: Tensor) -> None:
     """Raise UsageError unless a pass can be repeated to the bit, and leaves no state behind.
 
     A number that counts passes is state, though it may change results only after many of them. A
-    cache that the next pass with the same samples fills alike is none.
+    cache that the next pass with the same samples fills alike is none. Neither is a tensor that is
+    made in the first pass.
     """
-    values = _tensors_of(copy.deepcopy(module).float())
+    values = _floats_of(copy.deepcopy(module).float())
+    frozen = {name for name, value in module.named_parameters() if not value.requires_grad}
     for training in (True, False):
-        repeated = copy.deepcopy(module).float().train(training)
-        replace_dropout(repeated)
         mode = "training" if training else "evaluation"
-        seen: list[tuple[Params, dict[str, object]]] = []
-        for _ in range(3):
-            for name, value in _tensors_of(repeated).items():
-                if value.is_floating_point():
-                    value.copy_(values[name])
-            with seeded(torch.Generator().manual_seed(0)):
-                output = repeated(x).features
-            seen.append((_floats_of(repeated) | {"output": output.clone()}, state_of(repeated)))
+        seen = _three_passes(copy.deepcopy(module).float().train(training), values, x)
         (first, _), (second, state), (third, later) = seen
         for name, number in state.items():
             if name in later and repr(later[name]) != repr(number):  # a NaN is unlike itself
@@ -326,13 +348,40 @@ def _check_repeats(model: str, module: nn.Module, x: Tensor) -> None:
         for name, value in first.items():
             if not (_same(value, second[name]) and _same(value, third[name])):
                 raise _no_function(model, f"its {name} in {mode}")
-            if not training and name in values and not _same(value, values[name]):
-                raise _no_function(model, f"its {name} after evaluation")
+            is_fixed = not training or name in frozen
+            if is_fixed and name in values and not _same(value, values[name]):
+                raise _no_function(model, f"its {name} after {mode}")
+
+
+def _three_passes(
+    module: nn.Module, values: Params, x: Tensor
+) -> list[tuple[Params, dict[str, object]]]:
+    """Return the tensors and output, and what else is kept, after passes with equal values."""
+    replace_dropout(module)
+    seen = []
+    for _ in range(3):
+        for name, value in _tensors_of(module).items():
+            if name in values and value.shape == values[name].shape:
+                value.copy_(values[name])
+        with seeded(torch.Generator().manual_seed(0)):
+            with torch.set_grad_enabled(module.training):
+                outputs = module(x)
+                loss = _sum_of_squares(outputs)
+            if loss.requires_grad:
+                torch.autograd.backward([loss])
+        module.zero_grad()
+        tensors = {**_floats_of(module), "output": outputs.features.detach()}
+        seen.append((tensors, state_of(module)))
+    return seen
 
 
 def _floats_of(module: nn.Module) -> Params:
     tensors = _tensors_of(module)
-    return {name: value.clone() for name, value in tensors.items() if value.is_floating_point()}
+    floats: Params = {}
+    for name, value in tensors.items():
+        if value.is_floating_point():
+            floats[name] = value.detach().clone()
+    return floats
 
 
 def _same(first: Tensor, second: Tensor) -> bool:
@@ -356,10 +405,12 @@ def _check_function(model: str, input_shape: tuple[int, ...], module: nn.Module,
     first = _values(module)
     for call in (net, net.eval):
         _seeded_features(call, first, x)
-    values = {}
-    for number, (name, value) in enumerate(_values(module).items()):
-        # Each in a way of its own, so that two names of one memory differ.
-        values[name] = value * (1.25 + number % 7 / 20) + 0.03
+    values = _values(module)
+    still = _still(model, module, x)
+    for number, name in enumerate(values):
+        if name not in still:
+            # Each in a way of its own, so that two names of one memory differ.
+            values[name] = values[name] * (1.25 + number % 7 / 20) + 0.03
     holder.float()
     replace_dropout(holder)
     own = _tensors_of(holder)
@@ -383,7 +434,8 @@ def _check_function(model: str, input_shape: tuple[int, ...], module: nn.Module,
         raise KIND.error(
             model,
             "in evaluation, its output for a sample depends on the samples beside it, so that "
-            "accuracies would depend on how samples are cut into batches: use running statistics",
+            "accuracies would depend on how samples are cut into batches: use running statistics, "
+            f"and mask the token {PAD}, with which texts are filled up",
         )
 
 
@@ -458,6 +510,8 @@ def _close(first: Tensor, second: Tensor, allowed: float | None = None) -> bool:
 
     `allowed`: the largest difference; by default 1e-4 of the largest value.
     """
+    if first.shape != second.shape:
+        return False
     if torch.equal(first, second):  # most are, and large
         return True
     if allowed is None:

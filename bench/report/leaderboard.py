@@ -7,12 +7,12 @@ from itertools import chain, product
 from typing import Any
 
 from bench.report.tuning import text_of
-from bench.stored.groups import Group, hyperparameters, is_reference, number
+from bench.stored.groups import Group, groups_of, hyperparameters, is_reference, number
 from bench.stored.results import Record, worth_saying
 from leaderboards.flags import flags_to_show
 from leaderboards.numbers import Number
-from leaderboards.problems import REFERENCES, Cell, differing, label_of, sortable
-from leaderboards.tables import ResultTable, TableCell, state_of
+from leaderboards.problems import BY, REFERENCES, Cell, differing, label_of, sortable
+from leaderboards.tables import ResultTable, TableCell, state_of, tables_of
 from leaderboards.tables.model import EXCLUDED, number_text
 from leaderboards.tables.over_cells import (
     Gain,
@@ -121,17 +121,21 @@ def short_text(cell: TableCell) -> str:
 
 
 def difference_sections(
-    groups: Sequence[Group], tables: Mapping[str, ResultTable], metrics: Sequence[Number]
+    records: Sequence[Record], metrics: Sequence[Number]
 ) -> list[dict[str, Any]]:
-    """Return `group`, `baseline` and `plots` (one a metric) of groups with others than it."""
+    """Return `group`, `baseline` and `plots` (one a metric) of groups with others than it.
+
+    A group has all kinds of partition.
+    """
     sections = []
-    for group in groups:
+    for group in groups_of(records, (*BY, "partition")):
         plots = []
-        label = usual_baseline([tables[group.key]])
+        tables = tables_of(group.records, metrics)
+        label = usual_baseline(tables)
         for metric in metrics:
             drawn = [
                 gain
-                for gain in gains([tables[group.key]], metric, label)
+                for gain in gains(tables, metric, label)
                 if gain.pooled.method not in REFERENCES
             ]
             if drawn:

@@ -90,7 +90,7 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
         "keys": [{"name": label, **_sign(position)} for position, label in enumerate(labels)],
         "points": POINTS,
         "banded": BANDED,
-        "differences": difference_sections(groups, tables, metrics),
+        "differences": difference_sections(results.records, metrics),
         "matrices": matrix_sections(groups, tables, metrics),
         "board": board_section(groups, tables, metrics),
         "winners": winners_section(groups, tables, metrics, labels, charts),

@@ -22,7 +22,7 @@ from leaderboards.tables.captions import local_training
 
 @dataclass(frozen=True)
 class Group(Problem):
-    """Cells of a page that share everything but alpha and participation.
+    """Cells of a page that share everything but alpha and participation, and perhaps partition.
 
     `key` is `s1`, `s2`, ... in the order of the page.
     """
@@ -82,10 +82,13 @@ def field_words(problem: Problem, told: Collection[str]) -> list[str]:
     return words
 
 
-def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
-    """Group the records of a leaderboard, by data set and model."""
+def groups_of(records: Iterable[Record], across: Sequence[str] = BY) -> tuple[Group, ...]:
+    """Group the records of a leaderboard, by data set and model.
+
+    `across`: the fields in which the cells of a group may differ.
+    """
     first = ("dataset", "model", "num_clients", "rounds")
-    grouped = problems.problems(records, BY, beside=("dataset", "model"), first=first)
+    grouped = problems.problems(records, across, beside=("dataset", "model"), first=first)
     return tuple(Group(**vars(problem), key=f"s{i}") for i, problem in enumerate(grouped, start=1))
 
 

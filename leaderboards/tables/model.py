@@ -116,6 +116,11 @@ class TableCell:
         """Return the seconds of the shortest run in each environment, likewise."""
         return (self.record or {}).get("shortest") or {}
 
+    @property
+    def shares_runs(self) -> bool:
+        """Return whether one of its runs yields a row of another algorithm, too, likewise."""
+        return bool((self.record or {}).get("shares_runs"))
+
     def is_unlike(self, other: TableCell) -> bool:
         """Return whether two cells have runs of a common seed on unlike platforms."""
         theirs = other.platforms_by_seed

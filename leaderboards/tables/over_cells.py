@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median
@@ -46,7 +46,7 @@ _POOLED = (
     "ahead in: partitions in which the algorithm is better",
     "traffic, time: of a run, in multiples of the reference's in the same cell, median over cells",
     "time is of the shortest runs, where both ran in one environment: device, processor, threads, "
-    "backend, pack, versions; a run of two rows (fedavg and fedavg_t1) counts whole for each",
+    "backend, pack, versions; unknown if the reference's runs yield another algorithm's rows, too",
 )
 _DIVERGED = "diverged: partitions in which a run did, of all"
 _RANKS = (
@@ -78,7 +78,8 @@ class Gain:
         sent: bytes sent and received in a run, median over cells in which the reference sends
             nothing; None if there is none.
         time: seconds of the shortest run over the seconds of the reference's shortest run, median
-            over cells and environments that both have; None if there is none.
+            over cells and environments that both have; None if there is none, or the reference's
+            runs yield rows of another algorithm, too, whose time they include.
         platforms_mixed: whether in some cell the two ran on unlike platforms.
     """
 
@@ -133,7 +134,8 @@ def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Ga
         pairs = [(rivals[method], rivals[label]) for rivals in with_method if label in rivals]
         traffic = _ratio(pairs, _traffic)
         sent = _beside_silence(pairs)
-        time = _ratio(pairs, attrgetter("shortest"))
+        timed = [pair for pair in pairs if not pair[1].shares_runs]
+        time = _ratio(timed, attrgetter("shortest"))
         mixed = any(cell.is_unlike(reference) for cell, reference in pairs)
         results.append(Gain(difference, diverged, tried, traffic, sent, time, mixed))
     sign = -1 if metric.higher_is_better else 1
@@ -277,10 +279,11 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
     if any(in_megabytes(gain) for gain in gains_of_all):
         notes.append(f"traffic in MB, because {label} sends nothing")
     notes += platforms_noted(gains_of_all)
+    description = _description(metric, tables, REFERENCES)
     cells_text = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
     return sheet(
         f"Over {cells_text} · {metric.short}: difference from {label}",
-        [f"{_description(metric, tables)}; {label} is subtracted; partitions are paired"],
+        [f"{description}; {label} is subtracted; partitions are paired"],
         headings,
         rows,
         notes,
@@ -288,11 +291,17 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
     )
 
 
-def _description(metric: Number, tables: Sequence[ResultTable]) -> str:
-    """Describe what is pooled: `Accuracy of the global model on the test set, last round, %`."""
+def _description(
+    metric: Number, tables: Sequence[ResultTable], beside: Collection[str] = ()
+) -> str:
+    """Describe what is pooled: `Accuracy of the global model on the test set, last round, %`.
+
+    `beside`: reference rows that are shown as well.
+    """
     parts = (metric.quantity.capitalize(), metric.of, metric.unit.shown)
-    rivals = [record for record in records_of(tables) if record["algorithm"] not in REFERENCES]
-    return of_whose_models(", ".join(filter(None, parts)), rivals)
+    left_out = REFERENCES.difference(beside)
+    shown = [record for record in records_of(tables) if record["algorithm"] not in left_out]
+    return of_whose_models(", ".join(filter(None, parts)), shown)
 
 
 def _pooled_cells(tables: Sequence[ResultTable], metric: Number) -> list[PooledCell]:

@@ -284,6 +284,29 @@ def test_unlike_platforms_are_named_and_not_timed() -> None:
     assert {(record["algorithm"], record["alpha"]) for record in flagged} == {("moon", 0.1)}
 
 
+def test_a_reference_in_others_runs_has_no_time() -> None:
+    """FedAvg's rows are of FedAvg-T1's runs; rows after fine-tuning are of the same method."""
+    ratios = []
+    for second in ("fedavg_t1", "fedavg_ft"):
+        rows = []
+        for seed in range(6):
+            value = {"final_accuracy": 0.5 + seed / 100}
+            first = make_row("fedavg", {}, {}, seed, seconds=20.0, **value)
+            rows += [first, make_row("fedprox", {}, {}, seed, seconds=30.0, **value)]
+            shared = {"started": first["started"], "seconds": 20.0}
+            rows.append(make_row(second, {}, {}, seed, **shared, **value))
+        runs = pd.DataFrame(rows)
+        metrics = [NUMBERS["final_accuracy"]]
+        tables = tables_of(with_seeds(leaderboard(runs), runs, metrics), metrics)
+        sheet = pooled_against(tables, metrics[0], "fedavg")
+        assert sheet is not None
+        ratios.append({record["algorithm"]: record["time_ratio"] for record in sheet.records})
+    assert ratios == [
+        {"fedprox": None, "fedavg_t1": None},
+        {"fedprox": 1.5, "fedavg_ft": 1.0},
+    ]
+
+
 def test_traffic_beside_a_silent_reference_is_in_megabytes() -> None:
     rows = []
     for alpha in (0.1, 1.0):

@@ -398,11 +398,86 @@ class Idle(Body):
         return h
 
 
+class LargestScaled(Body):
+    def after(self, h):
+        return h / h.abs().max()
+
+
+class GradientState(Body):
+    def make(self):
+        self.seen = 0.0
+
+    def after(self, h):
+        if h.requires_grad:
+            h.register_hook(self.keep)
+        return h
+
+    def keep(self, grad):
+        self.seen += float(grad.abs().sum())
+
+
+class TensorStep(Body):
+    def make(self):
+        self.step = torch.zeros(())
+
+    def after(self, h):
+        self.step += self.training
+        return h if self.step < 100 else -h
+
+
+class ClassStep(Body):
+    calls = 0
+
+    def after(self, h):
+        ClassStep.calls += self.training
+        return h if ClassStep.calls < 100 else -h
+
+
+class FrozenTeacher(Body):
+    def make(self):
+        self.teacher = nn.Linear(64, 16).requires_grad_(False)
+
+    def after(self, h):
+        if self.training:
+            self.teacher.weight.data.mul_(0.9999).add_(self.dense.weight.data, alpha=1e-4)
+        return h
+
+
+class GradientMean(Body):
+    def make(self):
+        self.register_buffer("mean", torch.zeros(()))
+
+    def after(self, h):
+        if h.requires_grad:
+            h.register_hook(self.keep)
+        return h
+
+    def keep(self, grad):
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(0.1 * grad.abs().mean())
+
+
+class LateTable(Body):
+    def make(self):
+        self.register_buffer("steps", 1 / torch.arange(1.0, 17.0))
+
+    def after(self, h):
+        if not hasattr(self, "table"):
+            self.register_buffer("table", self.steps.cos(), persistent=False)
+        return h * self.table
+
+
 class Letters(nn.Module):
     def __init__(self, tokens, batchnorm):
         super().__init__()
         self.letters = nn.Embedding(5, 8)
 
+    def forward(self, x):
+        used = (x != 0).unsqueeze(-1)
+        return (self.letters(x) * used).sum(1) / used.sum(1)
+
+
+class Padding(Letters):
     def forward(self, x):
         return self.letters(x).mean(1)
 
@@ -414,6 +489,7 @@ class Renormed(Letters):
 
 
 MODEL_Letters = ModelInfo("odd:Letters", "", tokens=16)
+MODEL_Padding = ModelInfo("odd:Padding", "", tokens=16)
 MODEL_Renormed = ModelInfo("odd:Renormed", "", tokens=16)
 
 
@@ -429,7 +505,7 @@ for kind in Body.__subclasses__():
 """
 REFUSED = {
     "NewBuffer": "body.mean",
-    "PlainMean": "evaluation after training",
+    "PlainMean": "body.mean",
     "Counter": "body.calls",
     "Cached": "output in evaluation",
     "OneMemory": "share a Parameter",
@@ -447,8 +523,13 @@ REFUSED = {
     "Later": r"body.state\['calls'\]\[0\]",
     "Noisy": "body.noise",
     "Fresh": "output in training",
-    "Drifting": "output in training",
+    "Drifting": "body.mean",
     "Measured": "largest after evaluation",
+    "LargestScaled": "samples beside it",
+    "GradientState": "body.seen",
+    "TensorStep": "body.step",
+    "ClassStep": "ClassStep.calls",
+    "FrozenTeacher": "teacher.weight after training",
     "Unseeded": "two constructions with one seed differ in body.dense.weight",
 }
 
@@ -505,9 +586,9 @@ def test_a_body_without_gradients_is_refused_in_stacks(odd: Path) -> None:
         simulate("fedavg", "stacked", model="odd:MODEL_Reentrant")
 
 
-@pytest.mark.parametrize("kind", ["Steep", "Resting", "Noted"])
+@pytest.mark.parametrize("kind", ["Steep", "Resting", "Noted", "LateTable"])
 def test_sound_models_are_no_odd_ones(kind: str, odd: Path) -> None:
-    """Rounding that a steep function enlarges, a `train` that returns nothing, and notes."""
+    """Rounding that is enlarged, a `train` that returns nothing, notes, a table made late."""
     model = f"odd:MODEL_{kind}"
     trained("fedavg", model=model)
     assert not own_draws.mixes_samples(model, SHAPE)
@@ -518,6 +599,11 @@ def test_a_vocabulary_may_be_of_few_letters(odd: Path) -> None:
     own_draws.check_stacks("odd:MODEL_Letters", (16,))
 
 
+def test_a_buffer_that_gradients_change_is_no_constant(odd: Path) -> None:
+    run = trained("fedavg", model="odd:MODEL_GradientMean")
+    assert run.server.params["body.mean"] > 0
+
+
 @pytest.mark.parametrize("kind", ["Moved", "Sequences", "Frequent"])
 def test_what_mixes_samples_is_seen_and_trains_alike(kind: str, odd: Path) -> None:
     """By statistics, by masks along another axis than the first, by gradients."""
@@ -525,6 +611,11 @@ def test_what_mixes_samples_is_seen_and_trains_alike(kind: str, odd: Path) -> No
     assert own_draws.mixes_samples(model, SHAPE)
     loop = trained("fedavg", model=model)
     assert largest_gap(loop, trained("fedavg", "stacked", model=model)) < 1e-12
+
+
+def test_a_text_models_output_needs_no_padding(odd: Path) -> None:
+    with pytest.raises(UsageError, match=r"samples beside it.*mask the token 0"):
+        own_draws.drawing_layer("odd:MODEL_Padding", (16,))
 
 
 def test_an_embedding_that_evaluation_rescales_is_refused(odd: Path) -> None:
