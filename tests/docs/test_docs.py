@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 import tomllib
 
 import make
@@ -84,6 +86,19 @@ def test_every_command_is_a_module() -> None:
         assert (ROOT / "bench" / f"{name}.py").exists() or (
             ROOT / "bench" / name / "__main__.py"
         ).exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+@pytest.mark.parametrize("module", ["bench", "bench.cli", *(f"bench.{name}" for name in COMMANDS)])
+def test_a_module_of_a_command_starts_it(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`python -m MODULE --help`, in this process."""
+    monkeypatch.setattr(sys, "argv", [module, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    assert not ended.value.code
+    assert "usage:" in capsys.readouterr().out
 
 
 def test_the_console_script_lists_its_commands_and_hands_over(
