@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench import models
 from bench.data.command import main as data_command
@@ -309,3 +311,39 @@ def test_pooling_without_gradients_gives_the_same_maxima(sides: tuple[int, int])
             without = MaxPool2()(given)
         torch.testing.assert_close(MaxPool2()(given), expected, rtol=0, atol=0, equal_nan=True)
         torch.testing.assert_close(without, expected, rtol=0, atol=0, equal_nan=True)
+
+
+class Operations(TorchDispatchMode):
+    """The names of the operations that torch is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_pooling_without_gradients_seeks_no_places() -> None:
+    """On a CPU. Only gradients need the places of the maxima."""
+    images = torch.randn(3, 2, 4, 6)
+    with Operations() as plain:
+        MaxPool2()(images)
+    with torch.no_grad(), Operations() as quick:
+        MaxPool2()(images)
+    assert "indices" in " ".join(plain.names)
+    assert "indices" not in " ".join(quick.names)
+
+
+def test_resnet50_for_imagenet_is_torchvisions() -> None:
+    """With BatchNorm, and torchvision's weights in the same order."""
+    from torchvision.models import resnet50
+
+    theirs = resnet50(num_classes=10).eval()
+    ours = models.make("resnet50_imagenet+bn", (3, 64, 64), 10).eval()
+    with torch.no_grad():
+        for own, parameter in zip(ours.parameters(), theirs.parameters(), strict=True):
+            own.copy_(parameter)
+        images = torch.randn(2, 3, 64, 64)
+        torch.testing.assert_close(ours(images).logits, theirs(images))
