@@ -90,6 +90,24 @@ def test_whole_numbers_that_a_module_keeps_are_no_parameters() -> None:
     assert moved(there, x.to(elsewhere)).logits.device == elsewhere, "they are where the data are"
 
 
+def test_constants_go_where_the_network_goes() -> None:
+    """Frozen layers of the body and of the head, in both modes."""
+    module = Classifier(nn.Linear(3, 3), 3, 2)
+    module.body.requires_grad_(False)
+    module.head.bias.requires_grad_(False)
+    for device in (torch.device("cpu"), torch.device("meta")):
+        x = torch.randn(4, 3, device=device)
+        net = Network(module, (3,), 2).to(device)
+        params = initial_params(module, torch.float32, device)
+        params = {name: params[name] for name in net.names}
+        for call in (net, net.eval):
+            out = call(params, x)
+            assert out.logits.device == net.head(params, out.features).device == device
+            if device.type == "cpu":
+                torch.testing.assert_close(out, module(x))
+                torch.testing.assert_close(net.head(params, out.features), out.logits)
+
+
 class Tied(torch.nn.Module):
     """Two layers share a weight, which is a buffer of a third as well."""
 
