@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,6 +16,7 @@ from torch import Tensor
 from algorithms import build, feddf
 from algorithms.adam import adam_init, adam_step
 from algorithms.base import Algorithm, Cohort, Fed, Params, Server, Upload
+from bench.engine import server_context
 from bench.engine.server_context import ServerSteps
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
@@ -137,6 +140,30 @@ def test_short_of_memory_steps_are_made_as_they_come() -> None:
     with pytest.warns(UserWarning, match="CUDA out of memory"):
         found = server.repeat(to_mean, torch.zeros(()), torch.ones(2), torch.ones(3))
     assert float(found) == 2
+
+
+def test_a_failed_capture_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nothing holds the attempt any more, and before the steps are made as they come."""
+    attempts: list[weakref.ref[Captured]] = []
+    held: list[bool] = []
+
+    def full(step: Act) -> Act:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def attempt() -> Captured:
+        made = Captured(full)
+        attempts.append(weakref.ref(made))
+        return made
+
+    def give_back() -> None:
+        gc.collect()
+        held.extend(found() is not None for found in attempts)
+
+    monkeypatch.setattr(server_context, "give_back_gpu_memory", give_back)
+    server = ServerSteps(object(), *DOUBLES, lambda: attempt)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="CUDA out of memory"):
+        server.repeat(to_mean, torch.zeros(()), torch.ones(2), torch.ones(3))
+    assert held == [False]
 
 
 def adds(net: Any, state: Any, one: Any, given: Any) -> Any:
