@@ -187,3 +187,17 @@ def test_leftovers_of_killed_sweeps_go_after_a_day(tmp_path: Path) -> None:
         os.utime(path, (0, 0))
     runner.remove_leftovers(tmp_path)
     assert {path.name for path in state.iterdir()} == {".tune-new", "0" * 64}
+
+
+def test_what_no_sweep_left_stays(tmp_path: Path) -> None:
+    """Hidden files of other programs, and links, however old they are."""
+    state = tmp_path / "state"
+    (state / ".snapshots").mkdir(parents=True)
+    (state / ".DS_Store").touch()
+    kept = tmp_path / "kept"
+    kept.touch()
+    (state / ".tune-link").symlink_to(kept)
+    for path in (kept, *state.iterdir()):
+        os.utime(path, (0, 0), follow_symlinks=False)
+    runner.remove_leftovers(tmp_path)
+    assert {path.name for path in state.iterdir()} == {".snapshots", ".DS_Store", ".tune-link"}
