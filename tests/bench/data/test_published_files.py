@@ -211,6 +211,15 @@ def as_fedbn_does(source: Dataset, trained: int) -> list[Part]:
     ]
 
 
+@pytest.mark.parametrize("name", ["digits5", "mnist_usps"])
+def test_sizes_of_composed_digits_follow_fedbn(name):
+    """743 training samples of each source; a fifth of both its parts, rounded up, tests."""
+    sources = [data.info(source) for source in data.loader(name).names]
+    assert data.info(name).train_size == 743 * len(sources)
+    fifths = [math.ceil((info.train_size + info.test_size) / 5) for info in sources]
+    assert data.info(name).test_size == sum(fifths)
+
+
 def test_digits5_is_composed_as_in_fedbn(folder, five):
     loader = formats.small(digits5.DIGITS5, 5 * 15, 20 + 16 + 10 + 16 + 18, trained=15)
     digits, again = loader.read(folder), loader.read(folder)
