@@ -266,6 +266,15 @@ def test_local_accuracy_stands_beside_the_global_one(tmp_path):
     assert not line(right, "fedgkd")
 
 
+def test_a_panel_alone_is_wider(tmp_path):
+    row, points = pair()
+    points += [(at, "local_accuracy", 0.1 * at) for at in range(1, 5)]
+    write(tmp_path, [(row, points)])
+    ((alone,),) = panels(*of(tmp_path, "fedgkd-4").values())
+    ((left, right),) = panels(*of(tmp_path, "fedcad-4").values())
+    assert left["width"] == right["width"] < alone["width"] < 2 * left["width"]
+
+
 def test_what_must_be_known_of_the_lines_is_said(tmp_path):
     failed = failed_row("moon", {}, SETTING, 0), []
     untold = [pair("fedgkd", hyperparameters={"gamma": g}, selected_on="none") for g in (0.1, 0.2)]
