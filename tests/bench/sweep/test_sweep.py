@@ -23,6 +23,7 @@ from keep import stored_row
 from rows import CURVE, failed_row, hyperparameter, make_row
 
 from algorithms import ALGORITHMS, entry
+from algorithms.fedprox import FedProx
 from bench import status
 from bench.compare.command import main as compare
 from bench.engine.state import StateFolder
@@ -140,6 +141,35 @@ def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str)
         assert run(out, *search) == 130
     (state,) = (out / "state").glob("*/manifest.json")
     return state.parent.name
+
+
+def test_a_search_is_announced_with_its_algorithms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FedAvg has nothing to search, so it is one run."""
+    options = ("--rounds", "1", "--local-epochs", "1", "--search", "optuna", "--num-samples", "1")
+    assert run(tmp_path, "--algo", "fedavg", "fedprox", *options) == 0
+    assert "1 run, 1 to do, and the trials of fedprox\n" in capsys.readouterr().err
+    assert sorted(Store(tmp_path).runs().algorithm) == ["fedavg", "fedprox"]
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_failed_runs_have_tracebacks_on_request(
+    verbose: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*given: Any) -> None:
+        raise RuntimeError("a test's own error")
+
+    monkeypatch.setattr(FedProx, "local_loss", fail)
+    options = ("--algo", "fedprox", "--set", "mu=0.1", "--rounds", "1", "--uncertified")
+    assert run(tmp_path, *options, *(("--verbose",) if verbose else ())) == 1
+    said = capsys.readouterr().err
+    assert "a test's own error" in said
+    assert ("Traceback" in said) == verbose
+    assert ("with --verbose" in said) == (not verbose)
 
 
 @pytest.mark.parametrize(
