@@ -372,6 +372,21 @@ def test_a_generator_trained_in_round_1_is_noticed() -> None:
     assert noticed(check, twisted("fedkf", upload=unlike_plan(round=2)))
 
 
+@pytest.mark.parametrize("axes", [2, 4], ids=["linear", "convolution"])
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_generators_drawn_at_another_width_are_noticed(axes: int, factor: float) -> None:
+    """Widths of the first weights: those of the linear layer, or of the convolutions."""
+
+    def start(right: Any, *given: Any) -> Any:
+        local = right.start(*given)
+        drawn = local["theta"]
+        other = {name: w * factor if w.dim() == axes else w for name, w in drawn.items()}
+        return {**local, "theta": other}
+
+    (check,) = [check for check in CHECKS["fedkf"] if "first weights" in check.title]
+    assert noticed(check, twisted("fedkf", start=start))
+
+
 def test_nothing_is_near_what_cannot_be_compared() -> None:
     one, nan = torch.ones(2), torch.tensor([1.0, math.nan])
     assert gap({"a": one}, {"a": one}) == 0

@@ -462,6 +462,13 @@ def test_a_limit_is_described(limit: Limit, text: str) -> None:
     assert str(limit) == text
 
 
+@pytest.mark.parametrize("name", ["fedcad", "fedgkd_vote"])
+def test_an_algorithm_is_another_with_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that state the other's values, on one model; `make test-slow` has all on each."""
+    monkeypatch.setattr(whole_runs, "LIMIT_MODELS", ("mlp",))
+    holds(name, "reductions")
+
+
 def test_fedbn_is_fedavg_on_models_without_batchnorm() -> None:
     holds("fedbn", "reductions")
 
