@@ -42,7 +42,8 @@ MOST_TESTS = 120  # of a mutant
 AT_ONCE = 12  # tests of one process
 LONGEST = 100  # characters of a fault in print
 
-# Why a mutant changes no behaviour, by file, function, what it replaces, and by what.
+# Why a mutant changes no behaviour, by file, function (outside of one, the name that is defined),
+# what it replaces, and by what.
 EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("bench/selftest/equations/lab.py", "requested", "3", "4"): (
         "formula and algorithm are compared on other samples, the same for both"
@@ -59,6 +60,16 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("bench/report/standings.py", "_spec", "2", "3"): "the width of a line in a picture",
     ("bench/data/dataset.py", "content_hash", "False", "True"): (
         "a copy of the values has their hash, too"
+    ),
+    ("bench/figures/planes.py", "_boundaries", "1", "2"): "how finely a picture shows a region",
+    ("bench/selftest/equations/fedgen.py", "TRAINING", "0.1", "1.1"): (
+        "formula and algorithm are compared at another decay of the weights, the same for both"
+    ),
+    ("bench/selftest/hyperparameters.py", "_values_to_try", "2", "3"): (
+        "values are tried until one has an effect, and each differs from the default"
+    ),
+    ("bench/state_files.py", "_MANIFEST_BYTES", "28", "29"): (
+        "no manifest is as large; what is no manifest is refused after more of it is read"
     ),
 }
 
@@ -90,7 +101,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 class Mutant:
     """A fault: `before`, at some bytes of a file, is `after`.
 
-    `function` is the one that it is in.
+    `function` is the one that it is in; outside of one, the name that its statement defines.
     """
 
     file: str
@@ -134,20 +145,25 @@ class Finder(ast.NodeVisitor):
 
     def visit(self, node: ast.AST) -> None:
         """Add the faults of a node, then of its parts."""
-        if isinstance(node, ast.JoinedStr | ast.AnnAssign) or _for_types(node):
-            value = getattr(node, "value", None)
-            if value is not None:
-                self.visit(value)
+        if _for_types(node):
             return
         for fault in faults_of(node):
             self._add(*fault)
-        named = isinstance(node, ast.FunctionDef | ast.ClassDef)
-        if named:
-            self.functions.append(node.name)
+        name = self._name_within(node)
+        if name:
+            self.functions.append(name)
         for part in _parts(node):
             self.visit(part)
-        if named:
+        if name:
             self.functions.pop()
+
+    def _name_within(self, node: ast.AST) -> str:
+        """Return the name to add for the parts of a node; empty for most."""
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            return node.name
+        if self.functions or not isinstance(node, ast.stmt):
+            return ""
+        return _assigned(node)
 
     def _add(self, node: ast.AST, after: str) -> None:
         start = self.starts[node.lineno - 1] + node.col_offset
@@ -155,6 +171,12 @@ class Finder(ast.NodeVisitor):
         before = " ".join(self.source[start:end].decode().split())
         function = ".".join(self.functions)
         self.found.append(Mutant(self.file, node.lineno, start, end, function, before, after))
+
+
+def _assigned(node: ast.AST) -> str:
+    """Return the name that a statement assigns to; empty if there is none."""
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    return targets[0].id if isinstance(targets[0], ast.Name) else ""
 
 
 def _for_types(node: ast.AST) -> bool:
@@ -165,7 +187,10 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
     """Yield a node's parts that run when the product does."""
     if isinstance(node, ast.FunctionDef):
         yield from node.body
-    elif isinstance(node, ast.Raise):
+    elif isinstance(node, ast.AnnAssign):
+        if node.value is not None:
+            yield node.value
+    elif isinstance(node, ast.Raise | ast.JoinedStr):
         return
     else:
         yield from ast.iter_child_nodes(node)
@@ -276,9 +301,7 @@ def _defined(mutant: Mutant) -> str:
             continue
         if isinstance(node, ast.FunctionDef):
             return ""
-        targets = getattr(node, "targets", [getattr(node, "target", None)])
-        if isinstance(targets[0], ast.Name):
-            name = targets[0].id
+        name = _assigned(node) or name
     return name
 
 
