@@ -41,7 +41,8 @@ def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
 
     Args:
         runs: one row for each configuration and seed.
-        numbers: columns that are averaged, over the finished replicates.
+        numbers: columns that are averaged, over the finished replicates. If one of these has no
+            value, as of a target that it did not reach, neither has the partition.
 
     Returns:
         Rows with the seed of the partition as `seed`, and a setting without it. A row has diverged
@@ -56,6 +57,7 @@ def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
     first = rows.drop_duplicates(key).set_index(key)
     finished = rows[rows["status"] == "finished"].groupby(key)
     means = finished[present].agg("mean").astype("float64")
+    means = means.where(finished[present].count().eq(finished.size(), axis=0))
     averaged = first.index.isin(means.index)
     with_mean = first.index[averaged]
     for name in present:

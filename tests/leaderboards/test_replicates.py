@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from typing import Any
 
@@ -101,6 +102,14 @@ def test_a_diverged_replicate_counts_as_it_ended() -> None:
     metric = NUMBERS["mean_last10_accuracy"]
     (seeds,) = with_seeds(leaderboard(runs), runs, [metric])["seeds"]
     assert seeds[metric.name] == pytest.approx({101: (0.6 + 0.1) / 2})
+
+
+def test_a_replicate_without_a_value_leaves_none() -> None:
+    rows = [replicate(101, 0), replicate(101, 1), replicate(102, 0), replicate(102, 1)]
+    runs = pd.DataFrame(rows).assign(**{"rounds@66": [3.0, math.nan, 4.0, 6.0]})
+    averaged = by_partition(runs, ["rounds@66"]).set_index("seed")["rounds@66"]
+    assert math.isnan(averaged[101])
+    assert averaged[102] == 5.0
 
 
 def test_replicates_on_other_platforms_or_data_are_seen() -> None:
