@@ -346,7 +346,7 @@ def _check_repeats(model: str, module: nn.Module, x: Tensor) -> None:
             if name in later and repr(later[name]) != repr(number):  # a NaN is unlike itself
                 raise _no_function(model, f"its {name}, which a pass in {mode} changes,")
         for name, value in first.items():
-            if not (_same(value, second[name]) and _same(value, third[name])):
+            if not all(name in one and _same(value, one[name]) for one in (second, third)):
                 raise _no_function(model, f"its {name} in {mode}")
             is_fixed = not training or name in frozen
             if is_fixed and name in values and not _same(value, values[name]):
