@@ -21,6 +21,7 @@ from bench.compare.filters import (
     filters,
     layout,
     result_options,
+    runs_named,
     selection,
     selection_options,
     stated,
@@ -168,7 +169,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
             "leave it out of --by, or of --tuned"
         )
     source, runs = _runs(folders, selected)
-    runs = filtered(runs, where, _joined(folders))
+    runs = filtered(runs, where, runs_named(folders, selected))
     note_superseded(runs, tuned)
     metrics = metrics or _metrics(shown_of(runs))
     extra = [metric for metric in metrics if metric.name not in NUMBERS]

@@ -253,6 +253,12 @@ def selection(arguments: argparse.Namespace) -> Selection:
     return Selection(tuned, tuned_at, arguments.chosen_by, arguments.select_on)
 
 
+def runs_named(folders: Sequence[Path], selected: Selection) -> str:
+    """Name result folders, or what a selection leaves of their runs, for messages."""
+    names = ", ".join(map(str, folders))
+    return names if selected.confirmed_at is None else f"the confirming runs of {names}"
+
+
 def filtered(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:
     """Select the runs that `where` (of `filters`) asks for.
 

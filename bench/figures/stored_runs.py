@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.artifacts import Arrays, Tracked
 from bench.charts.theme import Spec
-from bench.compare.filters import filtered
+from bench.compare.filters import filtered, runs_named
 from bench.errors import EnvironmentProblem
 from bench.figures.comparisons import comparisons
 from bench.stored.groups import labels_of
@@ -133,7 +133,7 @@ def read(
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
     results = read_results(outs, selection)
-    frame = filtered(results.source.runs(), where, ", ".join(map(str, outs)))
+    frame = filtered(results.source.runs(), where, runs_named(outs, selection))
     note_superseded(frame, selection.tuned)
     keys = set(frame["run_key"])
     records = []

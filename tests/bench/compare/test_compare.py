@@ -389,6 +389,17 @@ def test_a_board_prints_its_own_metrics(
     assert printed == [{"mean_last10_accuracy", "selected_accuracy"}, {"best_accuracy"}]
 
 
+def test_what_has_no_confirming_run_is_no_unknown_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (0, 1):
+        Store(tmp_path).write(make_row("fedavg", {}, seed=seed), CURVE)
+    Store(tmp_path).write(make_row("fedprox", {"mu": 0.1}), CURVE)
+    assert compare(tmp_path, "--confirmed", "--algo", "fedprox") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"no algorithm fedprox in the confirming runs of {tmp_path}; there are: fedavg" in said
+
+
 def test_captions_name_the_rule_of_selection(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
