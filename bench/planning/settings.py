@@ -268,10 +268,13 @@ def _check_unlike_models(entry: Entry, setting: Setting) -> None:
     if not setting.client_models or entry.unlike_models:
         return
     fitting = [name for name, other in ALGORITHMS.items() if other.unlike_models]
+    own = ""
+    if entry.name not in ALGORITHMS:
+        own = "; if it combines none, say so in its class: unlike_models = True"
     raise UsageError(
         f"{entry.name} combines the weights of all clients, and client_models="
         f"{setting.client_models} gives them unlike models: leave out client_models, or choose an "
-        f"algorithm for unlike models ({', '.join(fitting)})"
+        f"algorithm for unlike models ({', '.join(fitting)}){own}"
     )
 
 

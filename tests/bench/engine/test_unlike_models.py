@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import apart, identical, largest_gap, resumed, simulate
+from outside_world import place, world
 
 from algorithms.base import (
     Algorithm,
@@ -39,6 +40,7 @@ from leaderboards import Store, canonical_json
 from leaderboards.problems import cell_of, model_words, setting_of
 from search_spaces import Setting
 
+__all__ = ["place", "world"]
 UNLIKE = "mlp/cnn_digits"
 
 
@@ -191,10 +193,10 @@ def test_features_are_pooled_adaptively(name: str, width: int) -> None:
     out = module(x)
     body = module.body(x)
     size = body.shape[1]
-    for place in range(width):
-        begin = place * size // width
-        end = -(-(place + 1) * size // width)
-        assert torch.allclose(out.features[:, place], body[:, begin:end].mean(1), atol=1e-6)
+    for bin in range(width):
+        begin = bin * size // width
+        end = -(-(bin + 1) * size // width)
+        assert torch.allclose(out.features[:, bin], body[:, begin:end].mean(1), atol=1e-6)
     assert torch.equal(out.logits, module.head(out.features))
     trained = sum(value.numel() for value in module.parameters())
     assert trained == models.num_parameters(f"{name}+fd{width}", (1, 8, 8), 10)
@@ -254,6 +256,20 @@ def test_heads_that_are_averaged_must_agree() -> None:
 def test_bad_models_are_named(value: str) -> None:
     with pytest.raises(UsageError):
         run_specs("local", client_models=value)
+
+
+def test_a_class_of_ones_own_is_told_its_attribute(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (world / "mine.py").write_text(
+        "from algorithms.base import Algorithm\n\n\nclass Mine(Algorithm):\n    pass\n"
+    )
+    for name, told in (("mine:Mine", True), ("fedavg", False)):
+        arguments = ["--algo", name, "--dataset", "digits", "--executor", "inline"]
+        arguments += ["--set", f"client_models={UNLIKE}", "--out", str(world / "out")]
+        assert sweep(arguments) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert ("say so in its class: unlike_models = True" in said) == told, said
 
 
 def test_a_sweep_trains_and_shows_unlike_models(
