@@ -193,10 +193,10 @@ def test_features_are_pooled_adaptively(name: str, width: int) -> None:
     out = module(x)
     body = module.body(x)
     size = body.shape[1]
-    for bin in range(width):
-        begin = bin * size // width
-        end = -(-(bin + 1) * size // width)
-        assert torch.allclose(out.features[:, bin], body[:, begin:end].mean(1), atol=1e-6)
+    for feature in range(width):
+        begin = feature * size // width
+        end = -(-(feature + 1) * size // width)
+        assert torch.allclose(out.features[:, feature], body[:, begin:end].mean(1), atol=1e-6)
     assert torch.equal(out.logits, module.head(out.features))
     trained = sum(value.numel() for value in module.parameters())
     assert trained == models.num_parameters(f"{name}+fd{width}", (1, 8, 8), 10)
