@@ -341,11 +341,11 @@ def _reproduced() -> str:
 
 def _fedproto() -> str:
     """The clients' mean accuracies in FedProto's Table 1: ours with their spread, and print."""
-    told = StringIO()
-    with redirect_stdout(told), redirect_stderr(StringIO()):
+    output = StringIO()
+    with redirect_stdout(output), redirect_stderr(StringIO()):
         compare(["--paper=fedproto", "--table=1", f"--out={REPRODUCED}", "--format=csv"])
     cells: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
-    for cell in DictReader(told.getvalue().splitlines()):
+    for cell in DictReader(output.getvalue().splitlines()):
         if cell["metric"] == "client_mean" and cell["state"] == "value":
             row = cells.setdefault((cell["printed_as"], cell["algorithm"]), {})
             row[cell["classes_per_client"]] = cell
@@ -356,10 +356,10 @@ def _fedproto() -> str:
         name = f"{printed_as}, by prototype" if algorithm.endswith("_proto") else printed_as
         texts = []
         for n in numbers:
-            ours, spread, printed = (
-                f"{100 * float(row[n][part]):.2f}" for part in ("ours", "ours_std", "printed")
-            )
-            texts += [f"{ours} ± {spread}", printed]
+            ours = f"{100 * float(row[n]['ours']):.2f}"
+            spread = f"{100 * float(row[n]['ours_std']):.2f}"
+            texts.append(f"{ours} ± {spread}")
+            texts.append(f"{100 * float(row[n]['printed']):.2f}")
         lines.append(f"| {name} | {' | '.join(texts)} |")
     return "\n".join([*lines, ""])
 

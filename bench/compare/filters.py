@@ -189,6 +189,11 @@ def _board_folder(name: str) -> Path:
     return folder
 
 
+def board_name(board: str) -> str:
+    """Return the name of a board that `--board` names or whose folder it is."""
+    return Path(board).resolve().name  # of `..`, too
+
+
 def board_facts(folder: Path) -> dict[str, list[str]]:
     """Read a board's `board.toml`, which may be missing.
 

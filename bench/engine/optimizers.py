@@ -63,24 +63,24 @@ class Optimizer:
         captured.
         """
         is_used = [grad is not None for grad in grads]
-        found = [grad for grad in grads if grad is not None]
-        if not found:
+        gradients = [grad for grad in grads if grad is not None]
+        if not gradients:
             return
         params = [*compress(params, is_used)]
         decayed = compress(self.decayed, is_used)
         state = {name: [*compress(tensors, is_used)] for name, tensors in state.items()}
         if self.setting.clip_norm:
-            clip(found, self.setting.clip_norm, stacked)
+            clip(gradients, self.setting.clip_norm, stacked)
         if decay := self.setting.weight_decay:
             indices = [i for i, decays in enumerate(decayed) if decays]
             decaying = [params[i] for i in indices]
-            sums = torch._foreach_add([found[i] for i in indices], decaying, alpha=decay)
+            sums = torch._foreach_add([gradients[i] for i in indices], decaying, alpha=decay)
             for i, grad in zip(indices, sums, strict=True):
-                found[i] = grad
+                gradients[i] = grad
         if self.setting.optimizer == "adam":
-            self._adam(params, found, state, lr, count)
+            self._adam(params, gradients, state, lr, count)
         else:
-            self._sgd(params, found, state, lr)
+            self._sgd(params, gradients, state, lr)
 
     def _sgd(self, params: list[Tensor], grads: list[Tensor], state: State, lr: Rate) -> None:
         if self.setting.momentum:

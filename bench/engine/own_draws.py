@@ -28,7 +28,7 @@ from bench.data.dataset import PAD
 from bench.engine.dropout import replace_dropout, step_keys
 from bench.engine.module_state import state_of
 from bench.engine.network import Network, initial_params, make_module
-from bench.engine.pytree import stack
+from bench.engine.pytree import stack, tree_map
 from bench.engine.rng import global_states, seeded
 from bench.errors import UsageError, with_its_kind
 from bench.models.registry import KIND
@@ -111,24 +111,33 @@ def _depends_in(
     """Compare a batch without each of its samples with the whole, as `_depends_on_others`."""
     net = _network_of(module, dtype)
     x = _as(dtype, x)
+    values = {name: value.to(dtype) for name, value in values.items()}
+    whole = None if training else _seeded_features(net.eval, values, x)
     for left_out in range(SAMPLES):
         part = [place for place in range(SAMPLES) if place != left_out]
-        of_all = {name: value.to(dtype, copy=True) for name, value in values.items()}
-        of_some = {name: value.to(dtype, copy=True) for name, value in values.items()}
-        alone = _cut(x[part])
-        if not training:
-            features = _seeded_features(net.eval, of_all, x)[part]
-            if not _close(features, _seeded_features(net.eval, of_some, alone)):
-                return True
-            continue
-        features, gradients = _of_samples(model, net, of_all, x, part)
-        features_alone, gradients_alone = _of_samples(model, net, of_some, alone, slice(None))
-        if not _close(features, features_alone) or _differing(of_all, of_some):
+        if whole is None:
+            depends = _mixes_in_training(model, net, values, x, part)
+        else:
+            alone = _seeded_features(net.eval, values, _cut(x[part]))
+            depends = not _close(whole[part], alone)
+        if depends:
             return True
-        largest = max(map(_largest, gradients.values()), default=0.0)
-        for name, gradient in gradients.items():
-            if not _close(gradient, gradients_alone[name], 1e-4 * largest):
-                return True
+    return False
+
+
+def _mixes_in_training(
+    model: str, net: Network, values: Params, x: Tensor, part: list[int]
+) -> bool:
+    of_all = tree_map(torch.clone, values)
+    of_some = tree_map(torch.clone, values)
+    features, gradients = _of_samples(model, net, of_all, x, part)
+    alone, gradients_alone = _of_samples(model, net, of_some, _cut(x[part]), slice(None))
+    if not _close(features, alone) or _differing(of_all, of_some):
+        return True
+    largest = max(map(_largest, gradients.values()), default=0.0)
+    for name, gradient in gradients.items():
+        if not _close(gradient, gradients_alone[name], 1e-4 * largest):
+            return True
     return False
 
 
@@ -283,11 +292,8 @@ def _drawing_in(model: str, module: nn.Module, x: Tensor) -> str:
             handles.append(part.register_forward_pre_hook(enter))
             handles.append(part.register_forward_hook(leave))
         with seeded(torch.Generator().manual_seed(0)):
-            with torch.set_grad_enabled(module.training):
-                loss = _sum_of_squares(module(x))
             states = global_states()
-            if loss.requires_grad:
-                torch.autograd.backward([loss])
+            _pass(module, x)
             if not drawing and global_states() != states:
                 drawing.append("the model's backward pass")
     except Exception as error:
@@ -296,12 +302,18 @@ def _drawing_in(model: str, module: nn.Module, x: Tensor) -> str:
         raise KIND.error(model, reason) from error
     for handle in handles:
         handle.remove()
-    module.zero_grad()
     return drawing[0] if drawing else ""
 
 
-def _sum_of_squares(outputs: Outputs) -> Tensor:
-    return outputs.features.square().sum() + outputs.logits.square().sum()
+def _pass(module: nn.Module, x: Tensor) -> Tensor:
+    """Run a module, in training with its backward pass, and return its features."""
+    with torch.set_grad_enabled(module.training):
+        outputs: Outputs = module(x)
+        loss = outputs.features.square().sum() + outputs.logits.square().sum()
+    if loss.requires_grad:
+        torch.autograd.backward([loss])
+    module.zero_grad()
+    return outputs.features.detach()
 
 
 @cache
@@ -364,13 +376,8 @@ def _three_passes(
             if name in values and value.shape == values[name].shape:
                 value.copy_(values[name])
         with seeded(torch.Generator().manual_seed(0)):
-            with torch.set_grad_enabled(module.training):
-                outputs = module(x)
-                loss = _sum_of_squares(outputs)
-            if loss.requires_grad:
-                torch.autograd.backward([loss])
-        module.zero_grad()
-        tensors = {**_floats_of(module), "output": outputs.features.detach()}
+            output = _pass(module, x)
+        tensors = {**_floats_of(module), "output": output}
         seen.append((tensors, state_of(module)))
     return seen
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from algorithms.entry_points import names_of_rows
 from bench.charts.panels import drawn, renderer
 from bench.compare.filters import (
+    board_name,
     filter_options,
     filters,
     result_options,
@@ -93,7 +94,7 @@ def _line(figure: Figure) -> str:
 def _figures(arguments: argparse.Namespace) -> None:
     figures = _requested(arguments)
     where = filters(arguments)
-    usual = Path("figures", Path(arguments.board).name if arguments.board else "")
+    usual = Path("figures", board_name(arguments.board) if arguments.board else "")
     target: Path = arguments.to or usual
     if target.exists() and not target.is_dir():
         raise UsageError(f"--to names a folder, but {target} is a file")

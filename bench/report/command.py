@@ -13,7 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.charts.panels import renderer
-from bench.compare.filters import result_options, selection, selection_options, with_board
+from bench.compare.filters import (
+    board_name,
+    result_options,
+    selection,
+    selection_options,
+    with_board,
+)
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.render import note_superseded
@@ -80,7 +86,7 @@ def _report(arguments: argparse.Namespace) -> None:
     note_superseded(results.source.runs(), selected.tuned)
     heading = arguments.title or TITLE
     if arguments.board and not arguments.title:
-        heading = f"{TITLE}: board {Path(arguments.board).absolute().name}"
+        heading = f"{TITLE}: board {board_name(arguments.board)}"
     text = page(results, heading, datetime.now(UTC), arguments.board_metrics)
     target.parent.mkdir(parents=True, exist_ok=True)
     with typed_file(target) as file:  # an old page stays until the new one is complete

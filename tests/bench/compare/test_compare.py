@@ -396,8 +396,8 @@ def test_what_has_no_confirming_run_is_no_unknown_name(
         Store(tmp_path).write(make_row("fedavg", {}, seed=seed), CURVE)
     Store(tmp_path).write(make_row("fedprox", {"mu": 0.1}), CURVE)
     assert compare(tmp_path, "--confirmed", "--algo", "fedprox") == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"no algorithm fedprox in the confirming runs of {tmp_path}; there are: fedavg" in said
+    error = " ".join(capsys.readouterr().err.split())
+    assert f"no algorithm fedprox in the confirming runs of {tmp_path}; there are: fedavg" in error
 
 
 def test_captions_name_the_rule_of_selection(

@@ -268,8 +268,8 @@ def test_a_class_of_ones_own_is_told_its_attribute(
         arguments = ["--algo", name, "--dataset", "digits", "--executor", "inline"]
         arguments += ["--set", f"client_models={UNLIKE}", "--out", str(world / "out")]
         assert sweep(arguments) == 2
-        said = " ".join(capsys.readouterr().err.split())
-        assert ("say so in its class: unlike_models = True" in said) == told, said
+        error = " ".join(capsys.readouterr().err.split())
+        assert ("say so in its class: unlike_models = True" in error) == told, error
 
 
 def test_a_sweep_trains_and_shows_unlike_models(
