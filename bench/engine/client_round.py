@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -32,6 +32,7 @@ from bench.engine.optimizers import Optimizer, decays
 from bench.engine.process import float32_products
 from bench.engine.pytree import detached_copy, has_nan, num_bytes, shapes, tensors
 from bench.engine.rng import nothing_drawn, seeded, stream
+from bench.engine.run_models import RunModel
 from bench.engine.samples import draw_crops
 from bench.engine.server_context import FedView
 from leaderboards.numbers import check_own
@@ -74,13 +75,12 @@ class RunContext:
         """Return the context with a client's own network."""
         return self.of_clients[client % len(self.of_clients)] if self.of_clients else self
 
-    def with_network(
-        self, model: str, net: Network, initialise: Callable[[torch.Generator], Params]
-    ) -> RunContext:
-        """Return the context of clients that have a model of their own, of this name."""
-        fed = replace(self.fed, net=net, initialise=initialise)
+    def with_model(self, model: RunModel) -> RunContext:
+        """Return the context of clients that have a model of their own."""
+        net = model.net
+        fed = replace(self.fed, net=net, initialise=model.draw)
         optimizer = Optimizer(self.setting, decays(self.setting, net.trainable, net.norms))
-        return replace(self, model=model, net=net, fed=fed, optimizer=optimizer)
+        return replace(self, model=model.name, net=net, fed=fed, optimizer=optimizer)
 
     def received(self, message: Message) -> Message:
         """Return a message as a client of this model receives it: of `by_model` its own."""

@@ -7,16 +7,14 @@ import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from algorithms.base import Algorithm, Memory, Message, Params, Server
-from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.dealing import Positions
 from bench.data.splits import PublicSet, Split
@@ -28,7 +26,8 @@ from bench.engine.client_round import (
     make_work,
 )
 from bench.engine.client_scores import by_logits, client_measures
-from bench.engine.cohort import ClientCohort, Traffic, gathered
+from bench.engine.cohort import ClientCohort, gathered
+from bench.engine.counters import Progress, progress_of
 from bench.engine.evaluate import (
     Evaluation,
     Evaluator,
@@ -40,90 +39,21 @@ from bench.engine.evaluate import (
 )
 from bench.engine.federation import Federation
 from bench.engine.loop import Loop
-from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
+from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer, decays
-from bench.engine.own_draws import (
-    check_stacks,
-    drawing_layer,
-    is_from_outside,
-    mixes_samples,
-    refuse,
-    still_buffers,
-)
 from bench.engine.pytree import num_bytes, shapes, tensors, to
 from bench.engine.rng import stream
+from bench.engine.run_models import run_models
 from bench.engine.server_context import FedView, PublicData, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
 from bench.errors import Slower, describe, with_its_kind
 from bench.execution import BACKENDS
 from leaderboards.problems import FINETUNED
-from leaderboards.rows.checks import check_curve
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
     from bench.engine.stacked.backend import Stacked
-
-MeasuredPoint = tuple[int, str, float]  # of a curve: round, metric, value
-YEAR_9999 = 253_370_764_800.0  # seconds from 1970 to the last year that Python knows
-
-
-@dataclass
-class Progress:
-    """The counters and results of a run so far.
-
-    Args:
-        curves: by row suffix, (round, metric, value) of every evaluated round.
-        traffic: of all rounds.
-        samples: training examples processed, each epoch counted.
-        seconds: of computation, over all sessions of the run.
-        diverged: whether a loss or a model stopped being finite, which ends the run.
-        complaint: the round, client and name of that value.
-        public_read: whether a client's hook has read the public samples.
-        public_holders: the clients that have been sent these.
-        started: seconds since 1970 (UTC).
-    """
-
-    curves: dict[str, list[MeasuredPoint]] = field(default_factory=dict)
-    traffic: Traffic = field(default_factory=Traffic)
-    samples: int = 0
-    seconds: float = 0.0
-    diverged: bool = False
-    complaint: str = ""
-    public_read: bool = False
-    public_holders: list[int] = field(default_factory=list)
-    started: float = field(default_factory=time.time)
-
-
-def progress_of(saved: Mapping[str, Any], rows: Collection[str], rounds: int) -> Progress:
-    """Rebuild the progress in a saved state of a run that has made `rounds`.
-
-    `rows` are the suffixes of the run's rows.
-
-    Raises:
-        TypeError: it lacks a counter, or has another one.
-        ValueError: a counter or a curve has a value that no run gives it.
-    """
-    traffic = Traffic(**saved["traffic"])
-    progress = Progress(**{**saved, "traffic": traffic})
-    counters = {**asdict(traffic), "samples": progress.samples, "seconds": progress.seconds}
-    for name, value in {**counters, "started": progress.started}.items():
-        if type(value) not in (int, float) or not 0 <= value < inf:
-            raise ValueError(f"its {name} is {value!r}")
-    if progress.started >= YEAR_9999:
-        raise ValueError(f"it began {progress.started!r} s after 1970")
-    if type(progress.diverged) is not bool or type(progress.complaint) is not str:
-        raise ValueError(f"it says of its divergence {progress.diverged!r}: {progress.complaint!r}")
-    holders = progress.public_holders
-    if type(progress.public_read) is not bool or not all(type(client) is int for client in holders):
-        raise ValueError(f"it says of public samples {progress.public_read!r}: {holders!r}")
-    for suffix, curve in progress.curves.items():
-        if suffix not in rows:
-            raise ValueError(f"it has a curve of the row {suffix!r}")
-        check_curve(curve)
-        if max((point[0] for point in curve), default=0) > rounds:
-            raise ValueError(f"its curve has later rounds than its {rounds}")
-    return progress
 
 
 class Simulation:
@@ -175,15 +105,10 @@ class Simulation:
         self._data_hash = dataset.hash if public is None else f"{dataset.hash}/{public.hash}"
         info = info.sized(setting.image_size)
         dataset = dataset.sized(setting.image_size)
-        makers = {name: _Maker(name, setting, seed, info, self.device) for name in setting.models}
-        networks: dict[str, Network] = {}
-        first: dict[str, Params] = {}
-        for name, maker in makers.items():
-            networks[name], first[name] = maker.network(initial)
-        self.net = networks[setting.model]
-        for name in setting.models_of_clients:
-            if name != setting.model:
-                networks[name].shared = self.net
+        models = run_models(setting, seed, info, self.device, self.backend, initial)
+        of_clients = [models[name] for name in setting.models_of_clients]
+        shared_model = models[setting.model]
+        self.net = shared_model.net
         dtype = self.net.dtype
         holders = split.clients  # of training samples, those that never train among them
         new_clients = setting.num_clients - setting.training_clients
@@ -193,30 +118,22 @@ class Simulation:
         split = split.pooled() if self._pooled else split
         check = StopCheck(stopping)
         self.federation = Federation(dataset, info, split, setting, self.device, dtype, check)
-        shared = self.federation.public(public, setting.normalization)
+        public_data = self.federation.public(public, setting.normalization)
         labelled = "public_labels" in algorithm.needs
         self.fed = FedView(
             net=self.net,
-            nets={name: networks[name] for name in setting.models_of_clients},
-            initial={name: first[name] for name in setting.models_of_clients},
+            nets={model.name: model.net for model in of_clients},
+            initial={model.name: model.initial for model in of_clients},
             num_clients=len(self.federation.clients),
             batch_size=setting.batch_size,
             seed=seed,
             auxiliary=self.federation.data(self.federation.auxiliary),
             validation=self.federation.data(self.federation.validation),
-            public=PublicData(shared, labelled),
-            clients_public=PublicData(shared, labelled),
+            public=PublicData(public_data, labelled),
+            clients_public=PublicData(public_data, labelled),
             steps=ServerSteps(self.net, self.device, dtype, lambda: weak_self.trainer.server),
-            initialise=makers[setting.model].drawn,
+            initialise=shared_model.draw,
         )
-        drawing = ""
-        for name in setting.models:
-            layer = drawing_layer(name, info.input_shape)
-            if layer and (self.backend != "loop" or self.device.type != "cpu"):
-                raise refuse(name, layer, "in a stack or on a GPU")
-            if self.backend != "loop":
-                check_stacks(name, info.input_shape)
-            drawing = drawing or layer
         self.context = RunContext(
             algorithm=algorithm,
             setting=setting,
@@ -226,17 +143,15 @@ class Simulation:
             fed=self.fed,
             federation=self.federation,
             optimizer=Optimizer(setting, decays(setting, self.net.trainable, self.net.norms)),
-            draws=drawing,
-            from_outside=any(is_from_outside(name) for name in setting.models),
+            draws=next((model.drawing for model in models.values() if model.drawing), ""),
+            from_outside=any(model.from_outside for model in models.values()),
         )
         if setting.client_models:
-            dealt = []
-            for name in setting.models_of_clients:
-                dealt.append(self.context.with_network(name, networks[name], makers[name].drawn))
-            self.context = replace(self.context, of_clients=tuple(dealt))
+            dealt = tuple(self.context.with_model(model) for model in of_clients)
+            self.context = replace(self.context, of_clients=dealt)
         self._finetuning = finetuning(self.context, holders)
         with self.context.products(), self.context.own_draws("server", 0):
-            self.server: Server = algorithm.init_server(self.fed, first[setting.model])
+            self.server: Server = algorithm.init_server(self.fed, shared_model.initial)
         _check_rows(algorithm, self.server)
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
@@ -671,42 +586,6 @@ def _check_rows(algorithm: Algorithm, server: Server) -> None:
             f"{name}.predicted names the rows {unlisted}, which its `rows` {declared} lacks: "
             "add them there"
         )
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """Makes the networks of one model of a run."""
-
-    name: str
-    setting: Setting
-    seed: int
-    info: DatasetInfo
-    device: torch.device
-
-    def _module(self) -> nn.Module:
-        module = models.make(self.name, self.info.input_shape, self.info.num_classes)
-        module.still_buffers = still_buffers(self.name, self.info.input_shape)
-        return module
-
-    def network(self, initial: Params | None) -> tuple[Network, Params]:
-        """Make the network and w_0, which is drawn, or else `initial`."""
-        info = self.info
-        setting = self.setting
-        module = make_module(self._module, setting.partition_seed_of(self.seed))
-        if initial:
-            take_constants(module, initial)
-        mean, std = info.normalization(setting.normalization)
-        net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
-        net.batch_statistics |= mixes_samples(self.name, info.input_shape)
-        params = initial_params(module, net.dtype, self.device)
-        if initial:
-            params = {name: initial[name].to(value) for name, value in params.items()}
-        return net.to(self.device), params
-
-    def drawn(self, generator: torch.Generator) -> Params:
-        """Draw the parameters of a new network."""
-        dtype = torch.float64 if self.setting.precision == "fp64" else torch.float32
-        return initial_params(drawn_module(self._module, generator), dtype, self.device)
 
 
 def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:

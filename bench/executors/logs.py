@@ -38,7 +38,7 @@ from leaderboards.rows.files import append_line, part_of, read_regular
 from leaderboards.rows.frames import records
 
 if TYPE_CHECKING:
-    from bench.engine.simulation import MeasuredPoint
+    from bench.engine.counters import MeasuredPoint
 
 PROJECT = "fedkd-bench"  # in Weights & Biases and MLflow, unless their own variables name another
 # Columns in TensorBoard's HPARAMS besides the hyper-parameters, because all fields of the setting

@@ -17,8 +17,9 @@ from search_spaces import Setting
 
 if TYPE_CHECKING:
     from algorithms.base import Params
+    from bench.engine.counters import MeasuredPoint, Progress
     from bench.engine.network import Network
-    from bench.engine.simulation import MeasuredPoint, Progress, Simulation
+    from bench.engine.simulation import Simulation
 
 
 def guesses(accuracy: float, chance: float, samples: int, shortened: bool) -> bool:

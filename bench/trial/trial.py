@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bench.engine.counters import MeasuredPoint
 from bench.engine.process import prepare_process, release_gpu
-from bench.engine.simulation import MeasuredPoint
 from bench.engine.together import advance_together
 from bench.errors import EnvironmentProblem, Interrupted, UnusableState, advice_on, describe
 from bench.execution import Execution

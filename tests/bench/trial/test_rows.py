@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bench.engine.simulation import Progress
+from bench.engine.counters import Progress
 from bench.planning.single_run import run_spec_of
 from bench.trial.results import rows_of
 

@@ -14,7 +14,7 @@ from commands import finish
 from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS
-from bench.engine.simulation import Progress
+from bench.engine.counters import Progress
 from bench.errors import EXIT_ENVIRONMENT
 from bench.execution import Execution
 from bench.planning.run_spec import RunSpec
