@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bench.sync.mirror import Moved
-    from leaderboards.rows.segments import Folder
+    from leaderboards.rows.index import Folder
 
 _EPILOG = """\
 examples:
@@ -169,7 +169,7 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
     import pyarrow as pa
 
     from bench import artifacts
-    from leaderboards.rows.segments import Folder
+    from leaderboards.rows.index import Folder
     from leaderboards.rows.verify import copies_read, disagreements, examine
 
     checks = {folder: examine(folder) for folder in dict.fromkeys([out, *sources])}
@@ -195,8 +195,9 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
 
 def _copy(source: Folder, target: Folder) -> None:
     """Copy the files that the target lacks, a row's curve before the row."""
+    from leaderboards.rows.compaction import Claims
+    from leaderboards.rows.file_names import curve_path, shared_name
     from leaderboards.rows.files import copy_file, is_regular, part_of
-    from leaderboards.rows.segments import Claims, curve_path, shared_name
 
     present = {shared_name(path) for path in target.paths()}
     claims = Claims(target, target.segments())
@@ -214,7 +215,7 @@ def _copy(source: Folder, target: Folder) -> None:
 
 def _counting_rows(index: pa.Table) -> set[tuple[Any, ...]]:
     """Return the rows that count: run key, environment, status, and time of writing."""
-    from leaderboards.rows.segments import counted
+    from leaderboards.rows.counted import counted
 
     rows = counted(index).select(["run_key", "environment", "status", "written"]).to_pylist()
     return {tuple(row.values()) for row in rows}
@@ -243,7 +244,7 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _compact(arguments: argparse.Namespace) -> int:
-    from leaderboards.rows.segments import compact
+    from leaderboards.rows.compaction import compact
 
     out = _folder(arguments.folder)
     compacted = compact(out)

@@ -24,10 +24,10 @@ import leaderboards
 from bench.compare.filters import board_selection
 from bench.stored.results import source_of
 from leaderboards.numbers import Point
+from leaderboards.rows.compaction import compact
 from leaderboards.rows.files import read_table, write_table
 from leaderboards.rows.frames import curve_table, fit, records, run_table
 from leaderboards.rows.schema import COLUMNS, runs_schema
-from leaderboards.rows.segments import compact
 from leaderboards.rows.store import Folders, Store
 from leaderboards.selection import ALL_RUNS, Selection
 

@@ -30,7 +30,7 @@ from bench.sweep.preflight import completed
 from bench.trial.run import record_failure
 from bench.trial.trial import Trial
 from leaderboards import Store
-from leaderboards.rows.segments import compact
+from leaderboards.rows.compaction import compact
 
 COMMON = (
     "--dataset digits --model mlp --offline --executor inline --quiet --seeds 1 --local-epochs 1"

@@ -33,8 +33,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.cli import main
+from leaderboards.rows.compaction import compact
 from leaderboards.rows.schema import digest
-from leaderboards.rows.segments import compact
 
 SECRET = "the key that nobody else may read"
 PATIENCE = 60.0  # seconds after which a command hangs; the longest takes a few, on a busy machine

@@ -332,7 +332,7 @@ def _report_end(events: Events, options: SweepOptions) -> None:
 
 def _rebuild(store: Store) -> None:
     """Compact the rows of a result folder if there are many, and write its leaderboard."""
-    from leaderboards.rows.segments import compact_if_many
+    from leaderboards.rows.compaction import compact_if_many
 
     with suppress(OSError, StoreError):  # the next sweep compacts them
         compact_if_many(store.out)

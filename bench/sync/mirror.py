@@ -18,8 +18,10 @@ from bench.sync.place import MirrorProblem, Place, first_line, local_folder, ope
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import StoreError
+from leaderboards.rows.compaction import Claims
+from leaderboards.rows.file_names import curve_path, shared_name
 from leaderboards.rows.files import content_hash, is_regular, open_regular, part_of, read_table
-from leaderboards.rows.segments import Claims, Folder, curve_path, index_of, shared_name
+from leaderboards.rows.index import Folder, index_of
 from leaderboards.rows.store import BOARD
 from leaderboards.shell_text import shell_command
 

@@ -18,7 +18,8 @@ segment, which names the files that it replaces, and then deletes them; a reader
 lists again. A stored row also has `written`, `forced` and `tracked`, the names of its files in
 OUT/tracked.
 
-`segments` reads and writes files, `store` writes and reads runs, `verify` finds the faults of a
-folder. Names without a hash and segments with a random hash are of earlier versions; such files are
-read as they are, and copied under a name of the first kind.
+`index` finds rows, `counted` chooses among them, `reading` reads them, `compaction` packs them.
+`store` writes and reads runs, `verify` finds the faults of a folder. Names without a hash and
+segments with a random hash are of earlier versions; such files are read as they are, and copied
+under a name of the first kind.
 """

@@ -212,6 +212,8 @@ CURVE_COLUMNS: tuple[Column, ...] = (
     ),
 )
 
+# Only runs that were asked to track it have a value; their other results are the same.
+TRACKED_COLUMN = "local_accuracy_mean"
 FILE_COLUMNS = {"runs": COLUMNS, "curves": CURVE_COLUMNS}
 # Columns of rows that a file may lack, as one of an earlier version does: numbers are then
 # computed, others are empty.

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from leaderboards.numbers import Point, curve_of, numbers_of
 from leaderboards.rows.checks import check_curve, check_row, table_problems
+from leaderboards.rows.counted import counted, one_for_each_key, results_digests
+from leaderboards.rows.file_names import TRACKED_NAME
 from leaderboards.rows.files import (
     BrokenFileError,
     StoreError,
@@ -21,27 +23,15 @@ from leaderboards.rows.files import (
     write_by_content,
     write_table,
 )
-from leaderboards.rows.frames import (
-    curve_table,
-    fit,
-    run_table,
-    to_pandas,
-)
+from leaderboards.rows.frames import curve_table, fit, run_table, to_pandas
+from leaderboards.rows.index import Folder
+from leaderboards.rows.reading import read_curves, read_rows
 from leaderboards.rows.schema import (
     COLUMNS,
+    TRACKED_COLUMN,
     curves_schema,
     environment_key,
     file_metadata,
-)
-from leaderboards.rows.segments import (
-    TRACKED,
-    TRACKED_NAME,
-    Folder,
-    counted,
-    one_for_each_key,
-    read_curves,
-    read_rows,
-    results_digests,
 )
 from leaderboards.selection import DEFAULT_RULE
 from leaderboards.shell_text import shell_command
@@ -282,9 +272,9 @@ class Store:
         own_endings = _endings(table["tracked"][0].as_py())
         stored = read_rows(index)
         stored_results = results_digests(stored)
-        stored_accuracies = stored[TRACKED].to_pylist()
+        stored_accuracies = stored[TRACKED_COLUMN].to_pylist()
         for at, other in enumerate(index.select(["holder", "tracked"]).to_pylist()):
-            lacks_accuracy = stored_accuracies[at] is None and row[TRACKED] is not None
+            lacks_accuracy = stored_accuracies[at] is None and row[TRACKED_COLUMN] is not None
             lacks_tracked = not own_endings <= _endings(other["tracked"])
             if stored_results[at] == own_results and not lacks_accuracy and not lacks_tracked:
                 return Path(other["holder"])

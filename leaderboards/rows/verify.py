@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.rows.checks import curve_problems, table_problems
+from leaderboards.rows.compaction import Claims
+from leaderboards.rows.counted import counted, judge, one_for_each_key
+from leaderboards.rows.file_names import HASHED_NAME, ROW_NAME, curve_path
 from leaderboards.rows.files import (
     CURVES_HASH,
     StoreError,
@@ -24,26 +27,9 @@ from leaderboards.rows.files import (
     remedy,
 )
 from leaderboards.rows.frames import to_pandas
-from leaderboards.rows.schema import (
-    FILE_COLUMNS,
-    READ_OFF_CURVES,
-    environment_key,
-    run_key,
-)
-from leaderboards.rows.segments import (
-    HASHED_NAME,
-    ROW_NAME,
-    Claims,
-    Folder,
-    counted,
-    curve_path,
-    curves_of_rows,
-    judge,
-    one_for_each_key,
-    read_curves,
-    read_rows,
-    row_names,
-)
+from leaderboards.rows.index import Folder
+from leaderboards.rows.reading import curves_of_rows, read_curves, read_rows, row_names
+from leaderboards.rows.schema import FILE_COLUMNS, READ_OFF_CURVES, environment_key, run_key
 from leaderboards.shell_text import printable, shell_command
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rows import CURVE, START, failed_row, make_row, sound_row
 
 from bench.boards import main, merge
 from leaderboards import Store
-from leaderboards.rows.segments import compact
+from leaderboards.rows.compaction import compact
 
 LATER = START + timedelta(days=1)
 GPU = {"device": "gpu"}

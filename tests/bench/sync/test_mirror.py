@@ -32,7 +32,7 @@ from bench.sync import mirror
 from bench.sync.mirror import Mirror, Moved, Pusher, open_mirror
 from bench.sync.place import MirrorProblem, Place
 from leaderboards import Store
-from leaderboards.rows.segments import compact
+from leaderboards.rows.compaction import compact
 from leaderboards.rows.verify import validate
 
 LATER = START + timedelta(days=1)

@@ -20,7 +20,7 @@ from bench.state_files import STATE_VERSION
 from bench.sync.mirror import Moved, open_mirror
 from bench.sync.place import MirrorProblem, open_place
 from leaderboards import Store
-from leaderboards.rows.segments import compact
+from leaderboards.rows.compaction import compact
 from leaderboards.rows.verify import validate
 
 KEY = "ab" * 32

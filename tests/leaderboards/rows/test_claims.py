@@ -15,7 +15,8 @@ from rows import START, curve_of, failed_row, make_row, sound_row
 
 from bench.boards import main
 from leaderboards import Store
-from leaderboards.rows.segments import Claims, Folder, compact, index_of
+from leaderboards.rows.compaction import Claims, compact
+from leaderboards.rows.index import Folder, index_of
 from leaderboards.rows.verify import validate
 
 LATER = START + timedelta(days=1)

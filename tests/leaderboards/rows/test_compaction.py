@@ -18,9 +18,10 @@ from commands import ROOT
 from rows import curve_of, failed_row, make_row, sound_row
 
 from leaderboards import Store
-from leaderboards.rows import files, segments
+from leaderboards.rows import compaction, files
+from leaderboards.rows.compaction import compact, compact_if_many
 from leaderboards.rows.files import BrokenFileError
-from leaderboards.rows.segments import Folder, compact, compact_if_many
+from leaderboards.rows.index import Folder
 from leaderboards.rows.verify import validate
 
 View = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
@@ -245,7 +246,7 @@ def test_concurrent_writes_and_compactions_lose_nothing(tmp_path):
 
 def test_a_sweep_packs_only_many_files(tmp_path, monkeypatch):
     store = Store(tmp_path / "out")
-    monkeypatch.setattr(segments, "ENOUGH", 5)
+    monkeypatch.setattr(compaction, "ENOUGH", 5)
     fill(store, range(5))
     assert compact_if_many(store.out) is None
     assert len(names(store)) == 5

@@ -26,10 +26,10 @@ from leaderboards import (
 )
 from leaderboards.board import leaderboard
 from leaderboards.rows.checks import check_curve, check_row
+from leaderboards.rows.compaction import compact
 from leaderboards.rows.files import BrokenFileError
 from leaderboards.rows.frames import curve_table
 from leaderboards.rows.schema import environment_key
-from leaderboards.rows.segments import compact
 from leaderboards.rows.verify import validate
 
 HYPERPARAMETERS = {"gamma": 0.2, "buffer": 5, "warm": True, "variant": "paper", "limit": None}

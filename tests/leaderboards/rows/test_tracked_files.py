@@ -17,7 +17,7 @@ from bench.boards import main
 from bench.engine.tracking import load_model
 from bench.errors import EnvironmentProblem
 from leaderboards import Store, StoreError
-from leaderboards.rows.segments import compact
+from leaderboards.rows.compaction import compact
 
 ROW = sound_row(curve_of(0))
 KEY = ROW["run_key"]
