@@ -112,11 +112,7 @@ def _make_report(args: argparse.Namespace) -> dict[str, Any]:
         )
     labels = dataset.train_y
     shares = split(setting, labels, args.seed, dataset.train_groups)
-    classes = data.info(setting.dataset).num_classes
-    counts_of_clients = []
-    for samples in shares.clients:
-        counts_of_clients.append(np.bincount(labels[samples], minlength=classes))
-    counts = np.stack(counts_of_clients)
+    counts = shares.class_counts(labels, data.info(setting.dataset).num_classes)
     sizes = counts.sum(axis=1)
     by_classes = partition(setting.partition).needs_classes
     return {

@@ -52,6 +52,11 @@ class Split:
         """Return the same split, with one client that holds all clients' training samples."""
         return replace(self, clients=(np.sort(np.concatenate(self.clients)),))
 
+    def class_counts(self, train_labels: Positions, num_classes: int) -> Positions:
+        """Count the training samples of each class that each client holds: (K, C)."""
+        counts = [np.bincount(train_labels[held], minlength=num_classes) for held in self.clients]
+        return np.stack(counts)
+
 
 def split(
     setting: Setting, train_labels: Positions, seed: int, groups: Positions | None = None

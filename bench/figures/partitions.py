@@ -138,8 +138,7 @@ def _count_partition(fields: str, seed: int) -> tuple[Counts, str] | None:
         classes = data.info(setting.dataset).num_classes
     except (ValueError, EnvironmentProblem):  # a data set or partition is not installed here
         return None
-    counts = [np.bincount(labels[index], minlength=classes) for index in shares.clients]
-    return np.stack(counts), shares.hash
+    return shares.class_counts(labels, classes), shares.hash
 
 
 def with_accuracy(runs: Runs) -> Pictures:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -31,6 +29,7 @@ from algorithms.base import (
     layers,
 )
 from bench.engine.pytree import leaves, tree_map
+from bench.engine.rng import global_states
 from bench.selftest.certify import Finding
 from bench.selftest.toy import items, same
 
@@ -70,7 +69,7 @@ class ContractMonitor(Plugin):
 
     def _call(self, hook: str, *arguments: Any) -> Any:
         """Call the base's hook; record writes to protected trees, and global draws."""
-        state = _global_randomness()
+        state = global_states()
         result = getattr(self.base, hook)(*arguments)
         place = _source_location(self.base, hook)
         for name, tree, before in self.log.protected:
@@ -82,7 +81,7 @@ class ContractMonitor(Plugin):
             f"{hook} draws from a global generator: "
             f"use the one that `start` and `noise` get, or fed.stream{place}"
         )
-        self._expect(state == _global_randomness(), text)
+        self._expect(state == global_states(), text)
         return result
 
     def _call_pure(self, hook: str, net: Net, local: Local, *arguments: Any) -> Any:
@@ -258,10 +257,6 @@ def _source_location(base: Algorithm, hook: str) -> str:
         return ""
     code = getattr(inspect.unwrap(getattr(kind, hook)), "__code__", None)
     return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
-
-
-def _global_randomness() -> tuple[Any, ...]:
-    return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
 
 
 def tree_of(server: Server) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
         print_spaces(make_plan(completed(shown)))
         return EXIT_OK
     if options.dry_run:
-        from bench.sweep.plan_report import print_dry_run
+        from bench.sweep.plan_text import print_dry_run
 
         plan = prepare(options)
         print_dry_run(plan, ready(plan))

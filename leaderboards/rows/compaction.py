@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from leaderboards.rows.counted import as_good, judge, with_results
 from leaderboards.rows.file_names import ROW_NAME, SEGMENT_NAME, curve_path, shared_name
-from leaderboards.rows.files import BrokenFileError, part_of, read_table, write_by_content
+from leaderboards.rows.files import part_of, read_table, write_by_content
 from leaderboards.rows.frames import fit
 from leaderboards.rows.index import Folder
 from leaderboards.rows.reading import read_curves, read_rows
@@ -76,20 +76,9 @@ class Claims:
 
 
 def _stated_names(path: Path) -> list[str]:
-    """Read the names of files that a segment states to replace.
-
-    Raises BrokenFileError if the statement is no list of names.
-    """
+    """Read the names of files that a segment states to replace."""
     metadata = read_table(path, "runs", []).schema.metadata
-    stated = metadata.get(_REPLACES.encode(), b"[]")
-    try:
-        names = json.loads(stated)
-    except (ValueError, RecursionError):
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise BrokenFileError(
-            path, f"{path} does not state which files it replaces as a list of names"
-        )
+    names: list[str] = json.loads(metadata.get(_REPLACES.encode(), b"[]"))
     return names
 
 
