@@ -21,7 +21,7 @@ from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, distinct_runs, shortened, with_replicates
 from bench.planning.search import Search, TwoStages, run_specs_of
 from bench.planning.settings import choose_setting, settings_of, supply
-from bench.planning.two_stage import first_stage, two_stages
+from bench.planning.two_stage import first_stage, two_stages, with_common_values
 from bench.terminal.words import text
 from leaderboards.selection import CLIENTS, selected_on
 from search_spaces import SPACES, Grid, Range, Setting, Value, crossed, own_space
@@ -81,7 +81,11 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
         run_specs += runs
         searches += found
     _check_select_on(options, settings, notes)
-    run_specs = _without_repeats(_with_common_draws(run_specs, options, hyper), notes)
+    bases = _bases_of(entries, hyper)
+    stages = with_common_values(stages, bases)
+    for own_stages in stages:
+        run_specs += first_stage(own_stages, options.seeds)
+    run_specs = _without_repeats(_with_common_draws(run_specs, options, bases), notes)
     run_specs = _replicated(run_specs, options, notes)
     if not run_specs and not searches:
         reasons = dict.fromkeys(notes) or ["no algorithm fits the setting"]
@@ -162,14 +166,28 @@ def _refusal(
     return UsageError(f"{_naming(error, algorithm)}; {advice}")
 
 
-def _with_common_draws(
-    run_specs: list[RunSpec], options: SweepOptions, hyper: HyperTexts
-) -> list[RunSpec]:
-    """Let FedAvg-T1 reuse FedAvg's sampled configurations, because its runs yield FedAvg's rows.
+def _bases_of(entries: Sequence[Entry], hyper: HyperTexts) -> dict[str, str]:
+    """Return algorithm -> the other one of `entries` whose rows its runs yield as well.
 
-    So does every algorithm whose runs yield the rows of another one here; it would get more tries
-    otherwise. Fields that the other lacks keep their draws, and so do all fields of an algorithm
-    with given values of its own in `hyper`.
+    They try the same values, as FedAvg-T1 and FedAvg do; the other one would get more tries
+    otherwise. An algorithm with values of its own in `hyper` is left out.
+    """
+    names = {algorithm.name for algorithm in entries}
+    bases = {}
+    for algorithm in entries:
+        others = [row for row in algorithm.rows.values() if row != algorithm.name and row in names]
+        shared = entry(others[0]).defaults() if others else {}
+        if others and not any((algorithm.name, field) in hyper for field in shared):
+            bases[algorithm.name] = others[0]
+    return bases
+
+
+def _with_common_draws(
+    run_specs: list[RunSpec], options: SweepOptions, bases: Mapping[str, str]
+) -> list[RunSpec]:
+    """Let FedAvg-T1 reuse FedAvg's sampled configurations: an algorithm those of its base.
+
+    Fields that the base lacks keep their draws.
     """
     if options.tuning == TWO_STAGE or (not options.budget and options.search != "random"):
         return run_specs
@@ -178,11 +196,8 @@ def _with_common_draws(
         of_algorithm.setdefault(run_spec.algorithm, []).append(run_spec)
     common: list[RunSpec] = []
     for name, own in of_algorithm.items():
-        others = [row for row in entry(name).rows.values() if row != name and row in of_algorithm]
-        base = others[0] if others else name
-        drawn = of_algorithm[base]
-        given = any((name, field) in hyper for field in entry(base).defaults())
-        if given or len(drawn) != len(own):
+        drawn = of_algorithm.get(bases.get(name, name), [])
+        if len(drawn) != len(own):
             common += own
             continue
         for run_spec, other in zip(own, drawn, strict=True):
@@ -217,7 +232,7 @@ def _budget_runs(
 ) -> tuple[list[RunSpec], list[Search]]:
     """Return the runs of an algorithm under `--budget`, over all seeds, or under Optuna its search.
 
-    Of two-stage tuning these are the runs of the first stage; both stages are added to `stages`.
+    Two-stage tuning returns neither: it adds to `stages`.
     """
     setting = search.setting
     budget = options.budget
@@ -228,7 +243,7 @@ def _budget_runs(
         )
     if options.tuning == TWO_STAGE:
         stages.append(two_stages(algorithm, search, rates, budget))
-        return first_stage(stages[-1], options.seeds), []
+        return [], []
     if options.by_optuna:
         count = len(configurations_of(algorithm, search, options, notes)) * len(rates)
         if rates and count < budget:

@@ -68,37 +68,62 @@ def first_stage(stages: TwoStages, seeds: int) -> list[RunSpec]:
     return run_specs
 
 
+def with_common_values(stages: Sequence[TwoStages], bases: Mapping[str, str]) -> list[TwoStages]:
+    """Let each algorithm in `bases` try the own values of its base, in their order.
+
+    Hyper-parameters that the base lacks keep their values, taken in turn.
+    """
+    by_algorithm = {(each.search.algorithm, each.search.setting): each for each in stages}
+    common = []
+    for each in stages:
+        name = each.search.algorithm
+        base = by_algorithm.get((bases.get(name, name), each.search.setting), each)
+        own: list[Mapping[str, Value]] = []
+        for number in range(max(len(base.own), len(each.own))):
+            further = each.own[number % len(each.own)]
+            values = {**further, **base.own[number % len(base.own)]}
+            if values not in own and keeps_relations(each.search, values):
+                own.append(values)
+        common.append(replace(each, own=tuple(own)))
+    return common
+
+
 def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     """Plan the second stage from stored `runs`.
 
-    It has no runs of an algorithm that finished none of its first stage. A run with rows of two
-    algorithms follows the choice of the one that it is built on, if that was asked for, so that
-    neither gets more tries than others.
+    The best rate is that of the configuration which the runs of the first stage select. There are
+    no runs of an algorithm that finished none of its first stage. A run with rows of two algorithms
+    follows the choice of the one that it is built on, if that was asked for, so that neither gets
+    more tries than others.
     """
+    from leaderboards.board import leaderboard
+    from leaderboards.selection import with_protocol
+
+    options = plan.options
     keys = set[str]()
     for run_spec in plan.run_specs:
         keys |= {*run_spec.rows.values()}
+    own_runs = with_protocol(runs[runs["run_key"].isin(keys)], options.select_on)
+    board = leaderboard(own_runs, tuned=plan.tuned, chosen_by=options.chosen_by)
     best: dict[tuple[str, Setting], float] = {}
-    own_runs = runs[runs["run_key"].isin(keys)]
-    for row in plan.winners(own_runs, {}):
+    for row in board[board["selected"] & (board["n"] > 0)].to_dict("records"):
         setting = setting_of(row["setting_json"])
         best[row["algorithm"], plan.without_tuned(setting)] = setting.lr
     run_specs: list[RunSpec] = []
-    for stages in planned(plan):
+    for stages in plan.stages:
         leader = _leader(plan, stages.search.algorithm)
         rate = best.get((leader, plan.without_tuned(stages.search.setting)))
         if rate is not None:
-            run_specs += _second_run_specs(stages, rate, plan.options)
+            run_specs += _second_run_specs(stages, rate, options)
     return replace(plan, run_specs=tuple(distinct_runs(run_specs)), notes=(), confirming=())
 
 
-def planned(plan: Plan) -> list[TwoStages]:
-    """List the stages whose runs are in the plan.
-
-    The runs of other stages are part of another algorithm's.
-    """
-    keys = {run_spec.key for run_spec in plan.run_specs}
-    return [stages for stages in plan.stages if first_stage(stages, 1)[0].key in keys]
+def count_second_stage(plan: Plan) -> int:
+    """Count the runs of the second stage, which are as many whatever the best rates are."""
+    run_specs: list[RunSpec] = []
+    for stages in plan.stages:
+        run_specs += _second_run_specs(stages, stages.rates[0], plan.options)
+    return len(distinct_runs(run_specs))
 
 
 def _own_configurations(algorithm: Entry, search: Search) -> list[dict[str, Value]]:

@@ -156,10 +156,9 @@ def _later_runs(plan: Plan, store: Store, searched: bool) -> Report:
     second_to_do: int | None = None
     confirming_to_do: int | None = None
     if plan.stages:
-        from bench.planning.two_stage import planned, second_stage
+        from bench.planning.two_stage import count_second_stage, second_stage
 
-        configurations = sum(plan.options.budget - len(stages.rates) for stages in planned(plan))
-        second_runs = configurations * plan.options.seeds
+        second_runs = count_second_stage(plan)
         if searched:
             second = second_stage(plan, store.runs())
             second_to_do = len(missing_run_specs(second, store))

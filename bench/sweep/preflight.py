@@ -44,6 +44,7 @@ from bench.terminal.console import say
 from bench.terminal.words import counted, resolved, result_folder, seeds_in_words
 from leaderboards import Store
 from leaderboards.rows.files import PARTS, is_regular, part_of
+from leaderboards.rows.schema import TRACKED_COLUMN
 from leaderboards.shell_text import shell_command
 from search_spaces import Setting
 
@@ -482,18 +483,41 @@ def track_notes(plan: Plan, run_specs: Sequence[RunSpec], out: Path) -> Iterator
     quantities = {place.printed.quantity for place in plan.places}
     if "local" not in track and "local_accuracy" in quantities:
         yield "some printed numbers are of clients' own models, which only --track local measures"
+    if plan.options.force:
+        yield from _untracked_by_force(plan, out)
+        return
     if not track:
         return
     to_do = {run_spec.key for run_spec in run_specs}
-    stored = [run_spec for run_spec in plan.run_specs if run_spec.key not in to_do]
+    stored = {run_spec.key for run_spec in plan.run_specs} - to_do
     if not stored:
         return
     tracked = artifacts.Tracked(out)
-    lacking = sum(not set(track) <= tracked.names(run_spec.key) for run_spec in stored)
+    without_accuracy = set[str]()  # their files are those of a row that --force replaced
+    if "local" in track:
+        rows = Store(out).runs(columns=("run_key", TRACKED_COLUMN), keys=stored)
+        without_accuracy = set(rows["run_key"][rows[TRACKED_COLUMN].isna()])
+    lacking = sum(key in without_accuracy or not set(track) <= tracked.names(key) for key in stored)
     if lacking:
         names = ", ".join(track)
         runs = counted(lacking, "stored run")
         yield f"{runs} without all of {names}: --force runs what is stored again"
+
+
+def _untracked_by_force(plan: Plan, out: Path) -> Iterator[str]:
+    """Note the tracked data that rows of `--force` would not have any more."""
+    tracked = artifacts.Tracked(out)
+    lost: dict[str, None] = {}
+    count = 0
+    for run_spec in plan.run_specs:
+        names = tracked.names(run_spec.key) - set(plan.options.track)
+        lost |= dict.fromkeys(sorted(names))
+        count += bool(names)
+    if count:
+        yield (
+            f"{counted(count, 'stored run')} with {', '.join(lost)}, which the rows of --force "
+            f"will lack: add --track {' '.join(lost)} to keep them"
+        )
 
 
 def other_data_notes(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> Iterator[str]:

@@ -390,6 +390,22 @@ def test_ray_keeps_what_the_inline_executor_keeps(swept: Path, tmp_path: Path) -
         )
 
 
+def test_force_says_what_its_rows_will_lack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And `--track` does not take the files of a replaced row for the accuracies of the new one."""
+    words = ("--algo", "fedavg", "--rounds", "1", "--set", "local_epochs=1")
+    assert run(tmp_path, *words, "--track", "local") == 0
+    capsys.readouterr()
+    assert run(tmp_path, *words, "--force") == 0
+    assert "1 stored run with local" in capsys.readouterr().err
+    assert run(tmp_path, *words, "--track", "local") == 0
+    assert "1 stored run without all of local" in capsys.readouterr().err
+    assert run(tmp_path, *words, "--track", "local", "--force") == 0
+    assert run(tmp_path, *words, "--track", "local") == 0
+    assert "without" not in capsys.readouterr().err
+
+
 def begin(out: Path, track: tuple[str, ...]) -> None:
     """One round of a run, saved."""
     execution = Execution(

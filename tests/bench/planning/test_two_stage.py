@@ -23,7 +23,7 @@ from bench.planning.options import TWO_STAGE, SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, with_replicates
-from bench.planning.two_stage import rates_around, second_stage
+from bench.planning.two_stage import count_second_stage, rates_around, second_stage
 from bench.sweep.command import main as sweep
 from bench.terminal.words import seeds_in_words, seeds_to_confirm
 from leaderboards import Store
@@ -116,6 +116,55 @@ def test_two_rows_follow_their_base(tmp_path: Path) -> None:
     assert {run_spec.algorithm for run_spec in plan.run_specs} == {"fedavg_t1"}
     second = second_stage(plan, stored(tmp_path, plan, {"fedavg": 0.1, "fedavg_t1": 0.2}))
     assert [run_spec.setting.lr for run_spec in second.run_specs] == [0.0707, 0.141, 0.0841]
+
+
+def test_best_rate_of_all_seeds(tmp_path: Path) -> None:
+    """0.1 is best on seed 0, and 0.2 on the mean of three."""
+    plan = plan_of("fedavg", seeds=3)
+    scores = {0.05: (0.5, 0.5, 0.5), 0.1: (0.9, 0.1, 0.1), 0.2: (0.8, 0.8, 0.8)}
+    for run_spec in plan.run_specs:
+        row = make_row(
+            "fedavg",
+            run_spec.hyperparameters,
+            run_spec.setting.as_dict(),
+            run_spec.seed,
+            entry("fedavg").version,
+            best_val_accuracy=scores[run_spec.setting.lr][run_spec.seed],
+        )
+        Store(tmp_path).write(row, CURVE)
+    second = second_stage(plan, Store(tmp_path).runs())
+    assert {run_spec.setting.lr for run_spec in second.run_specs} == {0.141, 0.283, 0.168}
+
+
+@pytest.mark.parametrize(
+    ("names", "values"),
+    [
+        (("fedavg", "fedavg_t1"), {}),
+        (("fedavg", "fedavg_t1"), {"t1_unvisited": ("skip", "w0")}),
+        (("fedgkd", "fedgkd_t1"), {}),
+        (("fedprox_t1", "fedprox"), {}),
+        (("fedprox_t1", "fedprox"), {"mu": ("0.001", "0.01", "0.1", "0.5", "1", "2")}),
+    ],
+)
+def test_both_rows_of_a_run_get_the_budget(
+    tmp_path: Path, names: tuple[str, ...], values: dict[str, tuple[str, ...]]
+) -> None:
+    plan = plan_of(*names, budget=5, values=values, dataset="digits")
+    second = second_stage(plan, stored(tmp_path, plan, dict.fromkeys(names, 0.1)))
+    assert len(second.run_specs) == count_second_stage(plan)
+    tried: dict[str, set[str]] = {}
+    for run_spec in (*plan.run_specs, *second.run_specs):
+        for suffix, name in run_spec.row_names.items():
+            tried.setdefault(name, set()).add(run_spec.rows[suffix])
+    assert {name: len(keys) for name, keys in tried.items()} == dict.fromkeys(names, 5)
+
+
+def test_a_form_does_not_fix_its_base(tmp_path: Path) -> None:
+    """The space of `fedprox_t1` on the digits has one mu, that of `fedprox` three."""
+    plan = plan_of("fedprox", "fedprox_t1", budget=5, dataset="digits")
+    second = second_stage(plan, stored(tmp_path, plan, {"fedprox": 0.1, "fedprox_t1": 0.1}))
+    run_specs = (*plan.run_specs, *second.run_specs)
+    assert {run_spec.hyperparameters["mu"] for run_spec in run_specs} == {0.01, 0.1, 1.0}
 
 
 @pytest.mark.parametrize(
