@@ -216,6 +216,9 @@ def board_facts(folder: Path) -> dict[str, list[str]]:
     for name, value in facts.items():
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             raise UsageError(f"{file}: {name} is a list of texts, got {value!r}")
+    metrics = facts.get("metrics", ["any"])
+    if not metrics or len(set(metrics)) < len(metrics):
+        raise UsageError(f"{file}: metrics lists names, at least one and each once, got {metrics}")
     try:
         chosen, others = _selection_parser().parse_known_args(facts.get("options", []))
     except argparse.ArgumentError as error:

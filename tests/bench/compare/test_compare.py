@@ -327,6 +327,8 @@ def test_a_board_without_a_file_has_no_options(
         ('options = ["--chosen-by=luck"]', "board.toml: argument --chosen-by: invalid choice"),
         ('option = ["--tuned=lr"]', "no entry of .*board.toml 'option' .did you mean options"),
         ('metrics = "last10"', "board.toml: metrics is a list of texts, got 'last10'"),
+        ("metrics = []", r"at least one and each once, got \[\]"),
+        ('metrics = ["final", "final"]', "each once"),
         ("metrics = [1]", r"board.toml: metrics is a list of texts, got \[1\]"),
         ('metrics = ["last"]', "no metric 'last'"),
         ("metrics = [", "board.toml is no TOML file"),
