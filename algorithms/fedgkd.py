@@ -56,7 +56,8 @@ class FedGKD(Algorithm):
         2. FedGKD-MSE's weight is not printed: gamma's is taken. Nor is it printed whether squares
            are summed or averaged over classes: they are averaged, and taken of logits, as the text
            says "over the logit".
-        3. M of FedGKD+ is not printed: 5 is the default.
+        3. M of FedGKD+ is not printed: 5 is the default, and 1 on text, as section 3.2 advises for
+           FedGKD.
         4. With M = 1 the authors' public code keeps its first teacher in all rounds; here it is the
            received model.
         5. The server averages by examples, as in Algorithm 1. The authors' code takes the plain

@@ -55,6 +55,10 @@ class FedMAX(Algorithm):
         paper="Chen et al. 2020",
         equations="FedDKD, Algorithm 3",
         summary="keeps the last layer's input near the uniform distribution",
+        defaults_follow=(
+            "FedDKD, which prints this objective and finds beta=10 best; FedMAX runs its code with "
+            "beta=1000, `u_a` and `elementmean`"
+        ),
     )
 
     beta: float = hyper(10.0, 0)

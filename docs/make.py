@@ -473,11 +473,11 @@ def _described(kind: type[Algorithm]) -> list[str]:
     Its Args are in the table of hyper-parameters.
     """
     text = inspect.getdoc(kind) or ""
-    body = re.split(r"\n\n(?:Args|Raises|Differences from the papers?):\n", text)[0]
+    body = re.split(r"\n\n(?:Args|Raises|Differences from .+):\n", text)[0]
     lines = [f"**{kind.__name__}.** {escaped(_joined(body))}"]
     if any("bounds" in field.metadata for field in dataclasses.fields(kind)):
         lines += ["", f"Defaults: {escaped(kind.about.defaults_follow)}."]
-    differences = re.search(r"Differences from the papers?:\n(.*?)(?:\n\n\S|\Z)", text, re.DOTALL)
+    differences = re.search(r"Differences from [^\n]+:\n(.*?)(?:\n\n\S|\Z)", text, re.DOTALL)
     if differences:
         points = re.split(r"\n\s*(?=\d+\. )", inspect.cleandoc(differences[1]))
         lines += ["", "Differences:", "", *(escaped(_joined(point)) for point in points)]

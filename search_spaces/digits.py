@@ -45,8 +45,8 @@ MNIST = replace(_SOURCE, dataset="mnist", model="lenet5", image_size="pad32")
 FASHION_MNIST = replace(MNIST, dataset="fashion_mnist")
 KMNIST = replace(MNIST, dataset="kmnist")
 USPS = replace(_SOURCE, dataset="usps", model="lenet5", image_size="resize32")
-# FedGKD's toy task; the paper states the model's three layers, Adam and the square that points are
-# drawn from.
+# FedGKD's toy task; the paper states four classes, the model's three layers, Adam and the square
+# that points are drawn from.
 TOY2D = Setting(
     dataset="toy2d",
     model="mlp_vectors",

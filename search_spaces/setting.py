@@ -437,14 +437,12 @@ class PaperTable:
         name: as printed, such as `3` or `IV`.
         settings: the problems.
         algorithms: names in the registry, as printed from first to last.
-        tuned: values tried for this table of fields of the setting, such as `lr`, by algorithm.
         runs: number of runs behind a printed mean; 1 if the paper does not say.
     """
 
     name: str
     settings: tuple[Setting, ...]
     algorithms: tuple[str, ...]
-    tuned: Mapping[str, Mapping[str, Grid]] = field(default_factory=dict)
     runs: int = 1
 
 

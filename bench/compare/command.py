@@ -275,7 +275,7 @@ def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Shee
     """Make a paper's table, with our numbers beside the printed ones."""
     from bench.planning.options import SweepOptions
     from bench.planning.table_plan import table_places
-    from bench.planning.tables import counterparts_of, title_of
+    from bench.planning.tables import counterparts_of, needs_local_accuracy, title_of
     from leaderboards.replication import replication_sheet, replications
     from leaderboards.rows.store import Folders
 
@@ -304,7 +304,9 @@ def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Shee
     counterparts = list(chain.from_iterable(map(counterparts_of, places)))
     results = replications(counterparts, Folders(folders))
     if all(result.state == "missing" for result in results):
-        words = ("--paper", arguments.paper, "--table", arguments.table)
+        words = ["--paper", arguments.paper, "--table", arguments.table]
+        if needs_local_accuracy(places):
+            words += ["--track", "local"]
         say(f"none of its runs is stored: `{shell_command('bench.sweep', *words)}` makes them")
     return replication_sheet(results, title_of(places[0]))
 

@@ -173,22 +173,16 @@ def _variant(place: TablePlace, algorithm: Entry, values: Mapping[str, Any]) -> 
                 f"{where}: a table's runs can be shortened, not lengthened: select other cells, or "
                 "lower it"
             )
-    settings = dict.fromkeys(run_spec.setting for run_spec in place.run_specs)
     with refusing_values():
-        changed = {old: canonical(replace(old, **values)) for old in settings}
+        changed = canonical(replace(base, **values))
     try:
-        fits = {old: supply(algorithm, new) for old, new in changed.items()}
+        fitted = supply(algorithm, changed)
     except ValueError as error:
         raise UsageError(
             f"{where}: {error}; or select by --algo and --dataset what can run so"
         ) from None
-    # Places vary fields, such as lr, that decide neither what fits nor how long a run is.
-    fitted = fits[base]
     short = shortened(fitted, base) or base_model(fitted.model) != base_model(base.model)
-    return [
-        replace(run_spec, setting=fits[run_spec.setting], shortened=short)
-        for run_spec in place.run_specs
-    ]
+    return [replace(run_spec, setting=fitted, shortened=short) for run_spec in place.run_specs]
 
 
 def _with_hyperparameters(
@@ -216,8 +210,7 @@ def _foreign_values(
     fields = [name for name in changes.fields if name not in (*SHORTENING, "model")]
     for place, other in zip(places, changed, strict=True):
         for name in fields:
-            tried = {getattr(run_spec.setting, name) for run_spec in place.run_specs}
-            if not all(getattr(run_spec.setting, name) in tried for run_spec in other.run_specs):
+            if getattr(other.setting, name) != getattr(place.setting, name):
                 yield name
         original = [run_spec.hyperparameters for run_spec in place.run_specs]
         if all(run_spec.hyperparameters in original for run_spec in other.run_specs):

@@ -5,7 +5,7 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from algorithms import Entry, entry
@@ -23,7 +23,6 @@ from search_spaces import (
     Space,
     Value,
     combinations,
-    crossed,
     find_table,
     holds,
 )
@@ -39,8 +38,8 @@ class TablePlace:
     Args:
         printed: the number.
         run_specs: the run of seed 0 that reproduces it; several if the paper tried several
-            configurations and does not say which it prints, or tuned a field of the setting.
-        tried: the hyper-parameters and fields in which the run specs differ.
+            configurations and does not say which it prints.
+        tried: the hyper-parameters in which the run specs differ.
     """
 
     printed: PrintedCell
@@ -49,7 +48,7 @@ class TablePlace:
 
     @property
     def setting(self) -> Setting:
-        """The setting in which the algorithm runs; the first one, if a field was tuned."""
+        """The setting in which the algorithm runs."""
         return self.run_specs[0].setting
 
 
@@ -85,6 +84,11 @@ def title_of(place: TablePlace) -> str:
     return f"{name} · {paper.authors} {paper.year} ({paper.key}) · ours beside printed"
 
 
+def needs_local_accuracy(places: Iterable[TablePlace]) -> bool:
+    """Return whether a printed number is of clients' own models, which `--track local` measures."""
+    return any(place.printed.quantity == "local_accuracy" for place in places)
+
+
 def counterparts_of(place: TablePlace) -> list[Counterpart]:
     """List the configurations that a printed number may be of.
 
@@ -94,8 +98,7 @@ def counterparts_of(place: TablePlace) -> list[Counterpart]:
     counterparts = []
     for run_spec in place.run_specs:
         setting = run_spec.setting.as_dict()
-        values = setting | dict(run_spec.hyperparameters)
-        tried = [f"{name}={values[name]}" for name in place.tried]
+        tried = [f"{name}={run_spec.hyperparameters[name]}" for name in place.tried]
         hp_json = str(run_spec.named_by["hp_json"])
         # Further rows are the run's own, if its first row is not another algorithm's.
         rows = run_spec.row_names
@@ -146,13 +149,9 @@ def _place(key: str, table: PaperTable, setting: Setting, printed: PrintedCell) 
     # The paper may use another form of the model, such as one with BatchNorm, for this algorithm
     # alone.
     fitted = supply(algorithm, canonical(replace(setting, model=space.setting.model)))
-    tuned = table.tuned.get(algorithm.name, {})
     configurations, tried = _configurations(algorithm, space, setting, printed)
-    run_specs = []
-    for fit in crossed(fitted, **{name: grid.values for name, grid in tuned.items()}):
-        for values in configurations:
-            run_specs.append(RunSpec(algorithm.name, values, fit, 0, key))
-    return TablePlace(printed, tuple(run_specs), (*tuned, *tried))
+    run_specs = [RunSpec(algorithm.name, values, fitted, 0, key) for values in configurations]
+    return TablePlace(printed, tuple(run_specs), tried)
 
 
 def _configurations(

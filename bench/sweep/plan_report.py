@@ -31,7 +31,7 @@ from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, trial_name, varied_names
 from bench.planning.search import Search, run_specs_of
 from bench.sweep.feasible import partition_status
-from bench.sweep.preflight import gpu_share, mirror_url, other_data_notes
+from bench.sweep.preflight import gpu_share, mirror_url, other_data_notes, track_notes
 from bench.sync.mirror import check_place
 from leaderboards import Store
 from leaderboards.rows.schema import own_name
@@ -98,7 +98,11 @@ def make_report(plan: Plan, execution: Execution) -> Report:
         "out": execution.out,
         # Setting field -> where its value came from, if not from the preset.
         "origins": dict(plan.origins),
-        "notes": [*plan.notes, *other_data_notes(plan, out, data_hashes)],
+        "notes": [
+            *plan.notes,
+            *other_data_notes(plan, out, data_hashes),
+            *track_notes(plan, missing, out),
+        ],
         "trials": _configuration_reports(plan, times),
         "searches": searches,
     }

@@ -40,6 +40,7 @@ from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.planning.search import Search
 from bench.planning.settings import NEEDED_BY
+from bench.planning.tables import needs_local_accuracy
 from bench.terminal.console import say
 from bench.terminal.words import counted, resolved, result_folder, seeds_in_words
 from leaderboards import Store
@@ -480,8 +481,7 @@ def track_notes(plan: Plan, run_specs: Sequence[RunSpec], out: Path) -> Iterator
     `run_specs`: the runs to do.
     """
     track = plan.options.track
-    quantities = {place.printed.quantity for place in plan.places}
-    if "local" not in track and "local_accuracy" in quantities:
+    if "local" not in track and needs_local_accuracy(plan.places):
         yield "some printed numbers are of clients' own models, which only --track local measures"
     if plan.options.force:
         yield from _untracked_by_force(plan, out)

@@ -32,6 +32,14 @@ def test_generated_pages_are_up_to_date() -> None:
     assert make.readme() == README
 
 
+def test_every_list_of_differences_is_on_the_page() -> None:
+    """Its heading may name the paper, its code, or another library."""
+    sources = [path.read_text() for path in (ROOT / "algorithms").glob("*.py")]
+    lists = sum(len(re.findall(r"^    Differences from .+:$", text, re.M)) for text in sources)
+    page = (ROOT / "docs" / "algorithms.md").read_text()
+    assert page.count("\nDifferences:\n") == lists > 20
+
+
 def test_every_algorithm_states_its_differences_and_its_file() -> None:
     page = (ROOT / "docs" / "algorithms.md").read_text()
     for entry in ALGORITHMS.values():

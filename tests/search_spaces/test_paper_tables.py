@@ -54,11 +54,6 @@ def test_every_algorithm_of_a_table_has_a_space_there() -> None:
         for setting, algorithm in product(table.settings, table.algorithms):
             assert SETTINGS[key, setting.dataset].partition == setting.partition
             assert (key, setting.dataset, algorithm) in SPACES
-        for algorithm, tuned in table.tuned.items():
-            assert algorithm in table.algorithms
-            assert all(
-                SPACES[key, setting.dataset, algorithm].tuned == tuned for setting in table.settings
-            )
 
 
 def test_femnist_decays_weights_as_printed() -> None:
