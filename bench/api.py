@@ -272,9 +272,11 @@ def _assignments(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as TOML could have it: lists for other sequences, text for paths."""
+    """Return a value as TOML could have it: lists for sequences and arrays, text for paths."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
+    if hasattr(value, "tolist"):  # of numpy, pandas or torch
+        value = value.tolist()
     if isinstance(value, list | tuple | set | frozenset | range):
         return [_plain(part) for part in value]
     return str(value) if isinstance(value, Path) else value

@@ -188,7 +188,10 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     for key in ("out", "data_dir"):
         if bound.get(key):
             bound[key] = str(whole_path(bound[key]))
-    allowed = {*SPECIAL_KEYS, *entry(name).defaults(), *setting_fields()}
+    own = entry(name).defaults()
+    fields = setting_fields()
+    qualified = [f"{name}.{field}" for field in own if field in fields]
+    allowed = {*SPECIAL_KEYS, *own, *fields, *qualified}
     for key in bound.keys() - allowed:
         raise unknown("configuration key", key, allowed)
     for key, names in CHOICES.items():

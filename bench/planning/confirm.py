@@ -18,6 +18,7 @@ from bench.planning.plan import Plan
 from bench.planning.run_spec import (
     RunSpec,
     distinct_runs,
+    row_names,
     setting_of,
     shortened,
     trained_by,
@@ -25,6 +26,7 @@ from bench.planning.run_spec import (
 )
 from bench.planning.settings import canonical, supply
 from bench.terminal.words import seeds_in_words, unknown
+from leaderboards import canonical_json
 from search_spaces import SETTINGS, Setting, Value, crossed, setting_fields
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ _PLACE = " (from --confirm-at)"
 def stand_ins(plan: Plan) -> list[RunSpec]:
     """List the runs that may follow the search, without hyper-parameters, not chosen yet.
 
+    Rows of one algorithm may choose a configuration each, so they have a run each here.
+
     Raises:
         UsageError: a value of `--confirm-at` is not allowed, an algorithm does not run in that
             setting, or the choices of several cells would be confirmed in one.
@@ -43,11 +47,11 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
     origins: dict[tuple[str, Setting], Setting] = {}
     run_specs: list[RunSpec] = []
     other_values = _values_at(plan)
-    for algorithm, tuned in _algorithms_and_settings(plan):
+    for row, algorithm, tuned in _rows_and_settings(plan):
         origin = plan.without_tuned(tuned)
         for target in _targets(tuned, other_values):
             setting = supply(entry(algorithm), target)
-            cell = (algorithm, plan.without_tuned(setting))
+            cell = (row, plan.without_tuned(setting))
             if cell not in origins:
                 origins[cell] = origin
                 run_specs += _on_seeds(plan, RunSpec(algorithm, {}, setting, 0))
@@ -88,16 +92,16 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     There are none if no run of the search is done.
     """
     searched = set()
-    for algorithm, setting in _algorithms_and_settings(plan):
-        searched.add((algorithm, plan.without_tuned(setting)))
+    for name, _, setting in _rows_and_settings(plan):
+        searched.add((name, plan.without_tuned(setting)))
     confirmed_at = tuned_at(plan)
     run_specs: list[RunSpec] = []
     other_values = _values_at(plan)
     for row in plan.winners(plan.of_own_versions(runs), confirmed_at):
         tuned = setting_of(row["setting_json"])
-        algorithm = trained_by(row["algorithm"], row["setting_json"])
-        if (algorithm, plan.without_tuned(tuned)) not in searched:
+        if (row["algorithm"], plan.without_tuned(tuned)) not in searched:
             continue
+        algorithm = trained_by(row["algorithm"], row["setting_json"])
         try:
             values = entry(algorithm).resolve(json.loads(row["hp_json"]))
         except ValueError:  # of a version of the algorithm with other hyper-parameters
@@ -125,12 +129,14 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     )
 
 
-def _algorithms_and_settings(plan: Plan) -> Iterator[tuple[str, Setting]]:
-    """Yield each algorithm that was asked for with each of its settings."""
+def _rows_and_settings(plan: Plan) -> Iterator[tuple[str, str, Setting]]:
+    """Yield each row of the algorithms that were asked for, its algorithm, and each setting."""
     for algorithm, setting in dict.fromkeys((part.algorithm, part.setting) for part in plan.parts):
-        for name in entry(algorithm).rows.values():
-            if plan.options.asks_for(name):
-                yield name, setting
+        setting_json = canonical_json(setting.as_dict())
+        for row in row_names(algorithm, setting).values():
+            trained = trained_by(row, setting_json)
+            if plan.options.asks_for(trained):
+                yield row, trained, setting
 
 
 def _values_at(plan: Plan) -> dict[str, tuple[Value, ...]]:

@@ -171,6 +171,11 @@ def sort_values(options: SweepOptions, entries: list[Entry]) -> tuple[dict[str, 
             hyper[algorithm, short] = texts
         elif not dot and name in every_name:
             hyper[None, name] = texts
+        elif algorithm in names_of and short in setting_fields():
+            raise UsageError(
+                f"{short} is a field of the setting, the same for all algorithms, not a "
+                f"hyper-parameter of {algorithm}: give {short} alone{options.place_of(name)}"
+            )
         elif not options.place_of(name) or not _is_hyperparameter(algorithm, short):
             allowed = [*setting_fields(), *sorted(every_name)]
             kind = f"setting field or hyper-parameter of {', '.join(names_of)}"

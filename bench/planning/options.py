@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import BACKENDS, LOGS, TRACKS
 from bench.machine import AUTO_PACK, UNPACKED_SHARE
@@ -336,8 +337,8 @@ class SweepOptions:
         return self.algo == ("all",)
 
     def asks_for(self, name: str) -> bool:
-        """Tell whether an algorithm is asked for."""
-        return self.every_algorithm or name in self.algo
+        """Tell whether an algorithm is asked for; a second row, `fedproto_proto`, is none."""
+        return name in self.algo or (self.every_algorithm and name in ALGORITHMS)
 
     @property
     def sampler(self) -> str:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import product
+from itertools import groupby, product
+from operator import attrgetter
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.errors import UsageError
@@ -82,6 +83,7 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
         searches += found
     _check_select_on(options, settings, notes)
     bases = _bases_of(entries, hyper)
+    _note_own_values(options, entries, bases, notes)
     stages = with_common_values(stages, bases)
     for own_stages in stages:
         run_specs += first_stage(own_stages, options.seeds)
@@ -197,13 +199,59 @@ def _with_common_draws(
     common: list[RunSpec] = []
     for name, own in of_algorithm.items():
         drawn = of_algorithm.get(bases.get(name, name), [])
-        if len(drawn) != len(own):
+        if not drawn:
             common += own
-            continue
-        for run_spec, other in zip(own, drawn, strict=True):
-            values = {**run_spec.hyperparameters, **other.hyperparameters}
-            common.append(replace(run_spec, hyperparameters=values))
+        elif len(drawn) != len(own):
+            common += _with_values_of(own, drawn)
+        else:
+            for run_spec, other in zip(own, drawn, strict=True):
+                values = {**run_spec.hyperparameters, **other.hyperparameters}
+                common.append(replace(run_spec, hyperparameters=values))
     return common
+
+
+def _with_values_of(own: Sequence[RunSpec], drawn: Sequence[RunSpec]) -> list[RunSpec]:
+    """Run each drawn configuration wherever `own` run, with their further values in turn.
+
+    Without `--budget` all runs of a configuration have the fields of its setting.
+    """
+    further = _distinct([run_spec.hyperparameters for run_spec in own])
+    configurations = _distinct([run_spec.hyperparameters for run_spec in drawn])
+    places = [run_spec for run_spec in own if run_spec.hyperparameters == further[0]]
+    run_specs = []
+    for _, members in groupby(places, key=attrgetter("setting")):
+        seeds = list(members)
+        for number, configuration in enumerate(configurations):
+            values = {**further[number % len(further)], **configuration}
+            run_specs += [replace(run_spec, hyperparameters=values) for run_spec in seeds]
+    return run_specs
+
+
+def _distinct(mappings: Iterable[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
+    """Return mappings in their order, each once."""
+    distinct: list[Mapping[str, Value]] = []
+    for mapping in mappings:
+        if mapping not in distinct:
+            distinct.append(mapping)
+    return distinct
+
+
+def _note_own_values(
+    options: SweepOptions, entries: Sequence[Entry], bases: Mapping[str, str], notes: list[str]
+) -> None:
+    """Note the algorithms that get more tries than others, from runs of an algorithm built on them.
+
+    These have values of their own, or Optuna proposes them.
+    """
+    if not (options.budget or options.search != "grid"):
+        return
+    for name, base in _bases_of(entries, {}).items():
+        if options.by_optuna or name not in bases:
+            why = "Optuna chooses for each" if options.by_optuna else "it has values of its own"
+            notes.append(
+                f"{base} gets more tries than its own: runs of {name} are tries of it, too, and "
+                f"{why}"
+            )
 
 
 def _tuned_rates(options: SweepOptions, fields: dict[str, Texts]) -> list[float]:

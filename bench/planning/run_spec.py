@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from algorithms import ALGORITHMS, Entry, entry
+from algorithms import ALGORITHMS, Entry, algorithm_of, entry
 from bench import data, models
 from bench.errors import UsageError
 from bench.planning.given import REPLICATE_STEP
@@ -150,13 +150,15 @@ def row_entry(algorithm: str, suffix: str) -> Entry:
 
 
 def trained_by(row: str, setting_json: str) -> str:
-    """Return the algorithm whose run yields a row, which may be one after further local steps.
+    """Return the algorithm whose run yields a row.
+
+    The row may be one after further local steps, or a second one such as `fedproto_proto`.
 
     `row`: its name; `setting_json`: its setting.
     """
     if json.loads(setting_json).get("finetune_steps"):
-        return row.removesuffix(FINETUNED)
-    return row
+        row = row.removesuffix(FINETUNED)
+    return algorithm_of(row)
 
 
 def setting_identity(setting: Setting) -> dict[str, Value]:

@@ -6,6 +6,7 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from bench.planning.options import EMBEDDED_DATASET, SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
-from search_spaces import cast, setting_fields
+from search_spaces import SPACES, cast, setting_fields
 
 # Names of a flat configuration that are neither hyper-parameters nor fields of the setting.
 SPECIAL_KEYS = frozenset(
@@ -63,15 +64,16 @@ def plan_of_one(
     Configurations have hyper-parameters and setting fields by name, `dataset`, `paper` and `seed`.
     A later configuration overrides an earlier one, and within one a flat name overrides the same
     name in `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the
-    former in `setting`, else the latter.
+    former, and `feddkd.lr` the latter, as on the command line. Hyper-parameters that no
+    configuration has are those of the paper's results in the setting of `paper`, else the
+    algorithm's defaults.
 
     Raises:
         UsageError: an unknown name or a value that is not allowed.
     """
     merged: dict[str, Any] = {}
     hyper = entry(algorithm).defaults()
-    # One configuration, never a grid.
-    values = {f"{algorithm}.{name}": (str(value),) for name, value in hyper.items()}
+    values: dict[str, tuple[str, ...]] = {}
     for layer in layers:
         merged.update(layer)
         setting = layer.get("setting") or {}
@@ -81,11 +83,17 @@ def plan_of_one(
         if layer.get("dataset") is not None:
             flat["dataset"] = layer["dataset"]
         only_hyper = hyper.keys() - setting_fields().keys()
-        for mapping, hyper_names in ((setting, only_hyper), (flat, hyper.keys())):
-            for name, value in mapping.items():
-                full_name = f"{algorithm}.{name}" if name in hyper_names else name
-                values[full_name] = (str(value),)
+        for name, value in {**setting, **flat}.items():
+            full_name = f"{algorithm}.{name}" if name in only_hyper else name
+            values[full_name] = (str(value),)
     (dataset,) = values.pop("dataset", (EMBEDDED_DATASET,))
+    space = SPACES.get((merged.get("paper") or "", dataset, algorithm))
+    alpha = None
+    with suppress(ValueError):  # which planning refuses with a message
+        alpha = float(values["alpha"][0]) if "alpha" in values else None
+    reported = space.reported(alpha) if space else {}
+    for name, value in {**hyper, **reported}.items():  # one configuration, never a grid
+        values.setdefault(f"{algorithm}.{name}", (str(value),))
     options = replace(
         options or SweepOptions(),
         algo=(algorithm,),

@@ -91,10 +91,11 @@ def with_common_values(stages: Sequence[TwoStages], bases: Mapping[str, str]) ->
 def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     """Plan the second stage from stored `runs`.
 
-    The best rate is that of the configuration which the runs of the first stage select. There are
-    no runs of an algorithm that finished none of its first stage. A run with rows of two algorithms
-    follows the choice of the one that it is built on, if that was asked for, so that neither gets
-    more tries than others.
+    The best rate is that of the configuration which the runs of the first stage select. An
+    algorithm of which one of these has failed has no second stage yet, as a note says: the best
+    rate might be another one once it has run, and further tries would follow. A run with rows of
+    two algorithms follows the choice of the one that it is built on, if that was asked for, so that
+    neither gets more tries than others.
     """
     from leaderboards.board import leaderboard
     from leaderboards.selection import with_protocol
@@ -109,13 +110,23 @@ def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     for row in board[board["selected"] & (board["n"] > 0)].to_dict("records"):
         setting = setting_of(row["setting_json"])
         best[row["algorithm"], plan.without_tuned(setting)] = setting.lr
+    done = set(runs["run_key"][runs["status"] == "finished"])
     run_specs: list[RunSpec] = []
+    waiting: dict[str, None] = {}
     for stages in plan.stages:
-        leader = _leader(plan, stages.search.algorithm)
-        rate = best.get((leader, plan.without_tuned(stages.search.setting)))
-        if rate is not None:
+        name = stages.search.algorithm
+        rate = best.get((_leader(plan, name), plan.without_tuned(stages.search.setting)))
+        if any(run_spec.key not in done for run_spec in first_stage(stages, options.seeds)):
+            waiting[name] = None
+        elif rate is not None:
             run_specs += _second_run_specs(stages, rate, options)
-    return replace(plan, run_specs=tuple(distinct_runs(run_specs)), notes=(), confirming=())
+    notes: tuple[str, ...] = ()
+    if waiting:
+        notes = (
+            f"no second stage of {', '.join(waiting)} yet: runs of the first have not finished, "
+            "which the same command tries again",
+        )
+    return replace(plan, run_specs=tuple(distinct_runs(run_specs)), notes=notes, confirming=())
 
 
 def count_second_stage(plan: Plan) -> int:

@@ -183,7 +183,9 @@ def _run_stages(plan: Plan, execution: Execution, command: str) -> tuple[int, Pl
         from bench.planning.two_stage import second_stage
 
         second = second_stage(plan, store.runs())
-        if second.run_specs:
+        if not second.run_specs:
+            say(*second.notes)
+        else:
             status = _train(second, execution, command, spent=monotonic() - began) or status
     if options.confirm:
         from bench.planning.confirm import confirmation

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from algorithms import ALGORITHMS, algorithm_of
+from algorithms import ALGORITHMS
 from algorithms.entry_points import names_of_rows
 from bench import artifacts, data
 from bench.compare.filters import run_of_key
@@ -159,7 +159,7 @@ def run_spec_of_row(row: Mapping[str, Any]) -> RunSpec:
     """
     setting = setting_of(row["setting_json"])
     name = trained_by(row["algorithm"], row["setting_json"])
-    algorithm = find_algorithm(algorithm_of(name))
+    algorithm = find_algorithm(name)
     name = algorithm.name
     values = {**algorithm.defaults(), **json.loads(row["hp_json"])}
     run_spec = RunSpec(name, values, setting, row["seed"], row["paper"], row["shortened"])

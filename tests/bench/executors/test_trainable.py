@@ -12,8 +12,11 @@ from ray.tune.result import TRIAL_INFO
 from ray.tune.schedulers import ASHAScheduler
 from rows import hyperparameter
 
+from algorithms import entry
 from bench.errors import EnvironmentProblem, UsageError
 from bench.executors import ray_trainable, trainable
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from bench.planning.single_run import run_spec_of
 from leaderboards import Store
 
@@ -88,10 +91,24 @@ def test_a_trials_values_go_over_the_defaults_and_parameters_over_the_setting(
     )
 
 
-def test_a_name_that_setting_and_algorithm_have_is_in_the_setting_the_settings() -> None:
-    run_spec = run_spec_of("feddkd", {"setting": {"lr": 0.5, "batch_size": 8}, "lr": 0.02})
+def test_a_plain_name_is_the_settings() -> None:
+    """As on the command line, where `feddkd.lr` is the rate of FedDKD's server."""
+    run_spec = run_spec_of("feddkd", {"lr": 0.5, "batch_size": 8, "feddkd.lr": 0.02})
     assert (run_spec.setting.lr, run_spec.setting.batch_size) == (0.5, 8)
     assert (run_spec.hyperparameters["lr"], run_spec.hyperparameters["batch_size"]) == (0.02, 64)
+    values = {"lr": ("0.5",), "batch_size": ("8",), "feddkd.lr": ("0.02",)}
+    (command,) = make_plan(SweepOptions(("feddkd",), values=values)).run_specs
+    assert run_spec.setting == command.setting
+
+
+def test_a_papers_run_has_its_values() -> None:
+    """What it fixes and what it chose, at the alpha of the run; others have the defaults."""
+    (sweep,) = make_plan(SweepOptions(("local",), "mnist", "fedproto")).run_specs[:1]
+    run_spec = run_spec_of("local", {"dataset": "mnist", "paper": "fedproto"})
+    assert run_spec.hyperparameters == sweep.hyperparameters != entry("local").defaults()
+    for alpha, buffer in ((0.1, 5), (0.5, 1)):
+        layer = {"dataset": "cifar10", "paper": "fedgkd", "alpha": alpha}
+        assert run_spec_of("fedgkd", layer).hyperparameters["buffer"] == buffer
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,25 @@ def test_rows_that_come_with_another_algorithms_runs_are_no_further_tries(
     }
 
 
+def test_a_form_with_one_value_draws_its_bases() -> None:
+    """On the digits the space of `fedgkd_t1` has a single configuration."""
+    made = plan("fedgkd", "fedgkd_t1", search="random", budget=0, num_samples=2, seeds=2)
+    rows = Counter(name for run_spec in made.run_specs for name in run_spec.row_names.values())
+    assert rows == {"fedgkd": 4, "fedgkd_t1": 4}
+    tried = {(hp["gamma"], hp["buffer"]) for hp in (u.hyperparameters for u in made.run_specs)}
+    assert len(tried) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"values": {"fedprox_t1.mu": ("0.5", "0.7")}, "budget": 2}, {"search": "optuna", "budget": 2}],
+)
+def test_more_tries_for_one_are_noted(options: dict[str, Any]) -> None:
+    notes = plan("fedprox_t1", "fedprox", **options).notes
+    assert any("fedprox gets more tries" in note for note in notes)
+    assert not any("more tries" in note for note in plan("fedprox", "fedavg", budget=2).notes)
+
+
 def test_optuna_chooses_the_learning_rate_of_a_budget_for_every_algorithm() -> None:
     """FedAvg, which has nothing else to tune, gets as many configurations as the others."""
     searches = plan("fedavg", "fedprox", search="optuna").searches

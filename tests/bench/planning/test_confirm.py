@@ -16,12 +16,13 @@ import pandas as pd
 import pytest
 from rows import CURVE, failed_row, make_row, write
 
-from algorithms import entry
+from algorithms import ALGORITHMS, entry
 from bench.compare.command import main as compare
 from bench.planning.confirm import confirmation, stand_ins, tuned_at
 from bench.planning.options import SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
+from bench.planning.run_spec import row_entry
 from bench.report.command import main as report
 from bench.status import main as status
 from bench.stored.results import read
@@ -205,6 +206,39 @@ def test_rows_of_one_run_confirm_a_choice_each(tmp_path):
         ("fedprox_t1", 1.0),
     }
     assert len(run_specs) == len(stand_ins(plan)) == 2 * 2 * 2
+
+
+def test_a_second_row_confirms_its_own_choice(tmp_path):
+    """The choices of `fedproto` and `fedproto_proto`, and of both after further steps, have runs of `fedproto`."""
+    weights = ("0.1", "0.3", "1", "3")
+    plan = plan_of(
+        "fedproto", values={"proto_weight": weights, "finetune_steps": ("2",)}, confirm=(1,)
+    )
+    names = [*plan.run_specs[0].row_names.values()]
+    assert sorted(names) == ["fedproto", "fedproto_ft", "fedproto_proto", "fedproto_proto_ft"]
+    for run_spec in plan.run_specs:
+        weight = run_spec.hyperparameters["proto_weight"]
+        for suffix, name in run_spec.row_names.items():
+            row = row_entry("fedproto", suffix)
+            values = row.identifying(run_spec.hyperparameters)
+            best = weight == float(weights[names.index(name)])
+            setting = run_spec.setting.as_dict()
+            Store(tmp_path).write(
+                make_row(
+                    name, values, setting, 0, row.version, best_val_accuracy=0.9 if best else 0.5
+                ),
+                CURVE,
+            )
+    run_specs = confirmation(plan, Store(tmp_path).runs()).run_specs
+    assert {run_spec.algorithm for run_spec in run_specs} == {"fedproto"}
+    chosen_weights = [run_spec.hyperparameters["proto_weight"] for run_spec in run_specs]
+    assert sorted(chosen_weights) == [0.1, 0.3, 1.0, 3.0]
+    assert len(stand_ins(plan)) == 4
+
+
+def test_all_algorithms_can_be_confirmed():
+    plan = plan_of("all")
+    assert {run_spec.algorithm for run_spec in stand_ins(plan)} <= ALGORITHMS.keys()
 
 
 def test_the_runs_are_those_that_a_sweep_of_the_choice_would_make(tmp_path):

@@ -22,7 +22,7 @@ from bench.planning.confirm import confirmation, stand_ins
 from bench.planning.options import TWO_STAGE, SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
-from bench.planning.run_spec import RunSpec, with_replicates
+from bench.planning.run_spec import RunSpec, row_entry, with_replicates
 from bench.planning.two_stage import count_second_stage, rates_around, second_stage
 from bench.sweep.command import main as sweep
 from bench.terminal.words import seeds_in_words, seeds_to_confirm
@@ -46,15 +46,16 @@ def plan_of(
 def stored(out: Path, plan: Plan, best: dict[str, float]) -> pd.DataFrame:
     """The rows of a plan as if trained: the rate given for an algorithm has the best validation accuracy."""
     for run_spec in plan.run_specs:
-        for name in run_spec.row_names.values():
-            values = {field: run_spec.hyperparameters[field] for field in entry(name).defaults()}
+        for suffix, name in run_spec.row_names.items():
+            own = row_entry(run_spec.algorithm, suffix)
+            values = {field: run_spec.hyperparameters[field] for field in own.defaults()}
             score = 0.9 if run_spec.setting.lr == best[name] else 0.5
             row = make_row(
                 name,
                 values,
                 run_spec.setting.as_dict(),
                 run_spec.seed,
-                entry(name).version,
+                own.version,
                 best_val_accuracy=score,
             )
             Store(out).write(row, CURVE)
@@ -104,6 +105,33 @@ def test_the_first_stage_alone_decides(tmp_path: Path) -> None:
     assert [run_spec.key for run_spec in again.run_specs] == [
         run_spec.key for run_spec in second.run_specs
     ]
+
+
+def test_a_failed_first_stage_waits(tmp_path: Path) -> None:
+    """The best rate may be another one once it has run, and its tries would be further ones."""
+    plan = plan_of("fedavg", "fedprox")
+    runs = stored(tmp_path, plan, {"fedavg": 0.1, "fedprox": 0.1})
+    lost = (runs["algorithm"] == "fedprox") & (runs["setting_json"].str.contains('"lr":0.2'))
+    assert lost.sum() == 1
+    failed = runs.assign(status=runs["status"].mask(lost, "failed"))
+    for left in (runs[~lost], failed):
+        second = second_stage(plan, left)
+        assert {run_spec.algorithm for run_spec in second.run_specs} == {"fedavg"}
+        assert "fedprox" in second.notes[0]
+    assert second_stage(plan, runs).notes == ()
+
+
+def test_second_rows_do_not_lead(tmp_path: Path) -> None:
+    """With `all`, as with the name, a run's rates follow its first row."""
+    plan = plan_of("fedproto")
+    runs = stored(tmp_path, plan, {"fedproto": 0.05, "fedproto_proto": 0.2})
+    every = replace(plan, options=replace(plan.options, algo=("all",)))
+    rates = [
+        {run_spec.setting.lr for run_spec in second_stage(each, runs).run_specs}
+        for each in (plan, every)
+    ]
+    assert rates[0] == rates[1]
+    assert max(rates[0]) < 0.1
 
 
 def test_nothing_follows_what_did_not_finish() -> None:
