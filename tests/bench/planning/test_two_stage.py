@@ -48,7 +48,7 @@ def stored(out: Path, plan: Plan, best: dict[str, float]) -> pd.DataFrame:
     for run_spec in plan.run_specs:
         for suffix, name in run_spec.row_names.items():
             own = row_entry(run_spec.algorithm, suffix)
-            values = {field: run_spec.hyperparameters[field] for field in own.defaults()}
+            values = own.identifying(run_spec.hyperparameters)
             score = 0.9 if run_spec.setting.lr == best[name] else 0.5
             row = make_row(
                 name,
