@@ -2,7 +2,8 @@
 
 A mutant is a copy of the product with one fault: a comparison, a constant, a sign, a branch or a
 statement is another. Its tests are those that run its line, or for a line that runs at import,
-those that run a line with the name that it defines. `make test` is run once beforehand to learn
+those of the folder in tests/ that mirrors its own, and those that run a line with the name that it
+defines. `make test` is run once beforehand to learn
 which tests run which lines. A test that runs few lines comes first, and they go on until one
 fails, each with a time limit, and all within `--seconds`. A mutant whose tests did not all run in
 that time is called `unknown`, and counts as one that survived. A test that fails without the fault,
@@ -271,9 +272,13 @@ class Lines:
         """List the tests of a mutant, those first that run few lines."""
         found = set(self.tests_of.get(mutant.file, {}).get(mutant.line, ()))
         name = _defined(mutant)
+        first = []
         if name:
             found |= set(self._tests_of_name(name))
-        return sorted(found, key=lambda test: (self.sizes[test], test))[:MOST_TESTS]
+            # A test that reads constants alone runs no line of the product.
+            mirrored = Path("tests") / Path(mutant.file).parent
+            first = [mirrored.as_posix()] if (ROOT / mirrored).is_dir() else []
+        return first + sorted(found, key=lambda test: (self.sizes[test], test))[:MOST_TESTS]
 
     def _tests_of_name(self, name: str) -> Iterator[str]:
         """Yield the tests that run a line with a name."""

@@ -163,7 +163,7 @@ MISTAKES = {
         "x must be >= 0",
     ),
     "m7:A": ("raise RuntimeError('no')", r"m7\.py, line 1"),
-    "m8:A": (HEAD + "def A(json: float = 1.0) -> Algorithm:\n    return Algorithm()", "json"),
+    "m8:A": (HEAD + "def A(json: float = 1.0) -> Algorithm:\n    return Algorithm()", "hp_json"),
     "m9:A": (HEAD + "class A(Algorithm):\n    version = '1.2'", r"version.*1\.2"),
     "m10:A": (HEAD + "class A(Algorithm):\n    needs = frozenset({'auxilary'})", "auxiliary"),
     "m11:A": (HEAD + "class A(Algorithm):\n    def local_los(self): ...", "local_loss"),

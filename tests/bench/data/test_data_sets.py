@@ -256,6 +256,9 @@ def test_a_pickle_runs_nothing(tmp_path):
 
 def test_an_array_is_what_its_pickle_says():
     np.testing.assert_array_equal(load_arrays(array())[b"x"], np.zeros(2, np.uint64))
+    for protocol in range(5):  # which write lists of one and of several values in ways of their own
+        lists = {"one": [7], "several": [1, 2, 3], "names": ["a.png"]}
+        assert load_arrays(pickle.dumps(lists, protocol)) == lists
     for kept in (
         np.arange(6, dtype=">i2").reshape(2, 3),
         np.asfortranarray(np.arange(6).reshape(2, 3)),

@@ -177,6 +177,13 @@ def test_whole_epochs_have_a_batch_less() -> None:
     ]
     epochs = run_spec("fedavg").setting.local_epochs
     assert times[0].middle - times[1].middle == pytest.approx(20 * 5 * epochs)
+    # If a step takes as long as its samples: half a batch, by which an epoch is longer on average.
+    by_samples = [
+        estimated_time(run_spec("fedavg", step_rule=rule), replace(STILL, step=1, sample=1))
+        for rule in ("epochs", "whole_epochs")
+    ]
+    difference = by_samples[0].middle - by_samples[1].middle
+    assert difference == pytest.approx(20 * 5 * epochs / 2)
 
 
 # The measurement, with forward passes of a network for seconds.

@@ -154,6 +154,9 @@ def test_a_search_by_optuna_is_shown_before_it_runs(
     )
     assert main(asked) == 0
     assert "at most 12 that Optuna chooses" in capsys.readouterr().out
+    assert main(["--algo", "fedprox", "--set", "mu=0.1,1", *asked[2:], "--json"]) == 0
+    (of_two, _) = json.loads(capsys.readouterr().out)["searches"]
+    assert of_two["space"] == {"mu": "{0.1, 1}"}
 
 
 def test_what_cannot_run_here_is_noted() -> None:

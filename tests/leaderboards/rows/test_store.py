@@ -27,6 +27,7 @@ from leaderboards import (
 from leaderboards.board import leaderboard
 from leaderboards.rows.checks import check_curve, check_row
 from leaderboards.rows.compaction import compact
+from leaderboards.rows.file_names import curve_path
 from leaderboards.rows.files import BrokenFileError
 from leaderboards.rows.frames import curve_table
 from leaderboards.rows.schema import environment_key
@@ -402,11 +403,13 @@ def test_a_full_disk_leaves_nothing_half_written(store, monkeypatch, failing):
 def test_a_renamed_file_survives_a_power_cut(store, monkeypatch):
     """Its content is on the disk before it has its name, and its folder afterwards."""
     synced = []
+    sizes = set()
     fsync = os.fsync
 
     def noting(descriptor):
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         synced.append((path, {file.name for file in path.iterdir()} if path.is_dir() else None))
+        sizes.add(os.fstat(descriptor).st_size)
         fsync(descriptor)
 
     monkeypatch.setattr("leaderboards.rows.files.os.fsync", noting)
@@ -416,6 +419,7 @@ def test_a_renamed_file_survives_a_power_cut(store, monkeypatch):
     assert path.name in folders["curves"]
     files = [folder.parent.name for folder, names in synced if names is None]
     assert sorted(files) == ["curves", "runs"]
+    assert {path.stat().st_size, curve_path(path).stat().st_size} <= sizes, "they are whole then"
 
 
 def test_leftovers_are_swept_after_a_day(store):
