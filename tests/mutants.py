@@ -4,8 +4,8 @@ A mutant is a copy of the product with one fault: a comparison, a constant, a si
 statement is another. Its tests are those that run its line, or for a line that runs at import,
 those of the folder in tests/ that mirrors its own, and those that run a line with the name that it
 defines. `make test` is run once beforehand to learn
-which tests run which lines. A test that runs few lines comes first, and they go on until one
-fails, each with a time limit, and all within `--seconds`. A mutant whose tests did not all run in
+which tests run which lines. Of each file a test that runs few lines comes first, and they go on
+until one fails, each with a time limit, and all within `--seconds`. A mutant whose tests did not all run in
 that time is called `unknown`, and counts as one that survived. A test that fails without the fault,
 too, counts for nothing. `EQUIVALENT` names the mutants that change no behaviour.
 
@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("algorithms", "bench", "leaderboards", "search_spaces")
 EXIT_TESTS_FAILED = 1  # of pytest
 TEST_SECONDS = 60  # of a single test
-MOST_TESTS = 120  # of a mutant
+MOST_TESTS = 300  # of a mutant
 AT_ONCE = 12  # tests of one process
 LONGEST = 100  # characters of a fault in print
 
@@ -269,7 +269,7 @@ class Lines:
             self.tests_of[Path(path).relative_to(root).as_posix()] = tests
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """List the tests of a mutant, those first that run few lines."""
+        """List the tests of a mutant, in the order in which they run."""
         found = set(self.tests_of.get(mutant.file, {}).get(mutant.line, ()))
         name = _defined(mutant)
         first = []
@@ -278,7 +278,17 @@ class Lines:
             # A test that reads constants alone runs no line of the product.
             mirrored = Path("tests") / Path(mutant.file).parent
             first = [mirrored.as_posix()] if (ROOT / mirrored).is_dir() else []
-        return first + sorted(found, key=lambda test: (self.sizes[test], test))[:MOST_TESTS]
+        return first + self._in_turn(found)[:MOST_TESTS]
+
+    def _in_turn(self, tests: Iterable[str]) -> list[str]:
+        """Sort tests: of each file the one that runs fewest lines, then the next one of each."""
+        of_file: Counter[str] = Counter()
+        places = {}
+        for test in sorted(tests, key=lambda test: (self.sizes[test], test)):
+            file = test.partition("::")[0]
+            places[test] = of_file[file]
+            of_file[file] += 1
+        return sorted(places, key=lambda test: (places[test], self.sizes[test], test))
 
     def _tests_of_name(self, name: str) -> Iterator[str]:
         """Yield the tests that run a line with a name."""
