@@ -189,10 +189,8 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
         if bound.get(key):
             bound[key] = str(whole_path(bound[key]))
     own = entry(name).defaults()
-    fields = setting_fields()
-    qualified = [f"{name}.{field}" for field in own if field in fields]
-    allowed = {*SPECIAL_KEYS, *own, *fields, *qualified}
-    for key in bound.keys() - allowed:
+    allowed = {*SPECIAL_KEYS, *own, *setting_fields()}
+    for key in bound.keys() - allowed - {f"{name}.{field}" for field in own}:
         raise unknown("configuration key", key, allowed)
     for key, names in CHOICES.items():
         if bound.get(key) not in (None, *names):

@@ -7,11 +7,11 @@ before. Imports neither torch nor ray.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from algorithms import entry
+from algorithms import ALGORITHMS, entry
 from bench.errors import UsageError, refusing_values
 from bench.planning.given import distinct
 from bench.planning.plan import Plan
@@ -21,12 +21,11 @@ from bench.planning.run_spec import (
     row_names,
     setting_of,
     shortened,
-    trained_by,
     with_replicates,
 )
 from bench.planning.settings import canonical, supply
 from bench.terminal.words import seeds_in_words, unknown
-from leaderboards import canonical_json
+from leaderboards.problems import FINETUNED
 from search_spaces import SETTINGS, Setting, Value, crossed, setting_fields
 
 if TYPE_CHECKING:
@@ -86,22 +85,24 @@ def tuned_at(plan: Plan) -> dict[str, Value]:
     return fields
 
 
-def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
+def confirmation(plan: Plan, runs: pd.DataFrame, held: Collection[str] = ()) -> Plan:
     """Plan the runs that confirm the configurations chosen from stored `runs`.
 
-    There are none if no run of the search is done.
+    There are none if no run of the search is done, and none of the algorithms `held`, whose search
+    goes on.
     """
-    searched = set()
-    for name, _, setting in _rows_and_settings(plan):
-        searched.add((name, plan.without_tuned(setting)))
+    searched: dict[tuple[str, Setting], str] = {}
+    for name, trained, setting in _rows_and_settings(plan):
+        if trained not in held:
+            searched[name, plan.without_tuned(setting)] = trained
     confirmed_at = tuned_at(plan)
     run_specs: list[RunSpec] = []
     other_values = _values_at(plan)
     for row in plan.winners(plan.of_own_versions(runs), confirmed_at):
         tuned = setting_of(row["setting_json"])
-        if (row["algorithm"], plan.without_tuned(tuned)) not in searched:
+        algorithm = searched.get((row["algorithm"], plan.without_tuned(tuned)))
+        if algorithm is None:
             continue
-        algorithm = trained_by(row["algorithm"], row["setting_json"])
         try:
             values = entry(algorithm).resolve(json.loads(row["hp_json"]))
         except ValueError:  # of a version of the algorithm with other hyper-parameters
@@ -132,9 +133,10 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
 def _rows_and_settings(plan: Plan) -> Iterator[tuple[str, str, Setting]]:
     """Yield each row of the algorithms that were asked for, its algorithm, and each setting."""
     for algorithm, setting in dict.fromkeys((part.algorithm, part.setting) for part in plan.parts):
-        setting_json = canonical_json(setting.as_dict())
-        for row in row_names(algorithm, setting).values():
-            trained = trained_by(row, setting_json)
+        for suffix, row in row_names(algorithm, setting).items():
+            # Without the ending of a row after further steps.
+            before = entry(algorithm).rows.get(suffix.removesuffix(FINETUNED), row)
+            trained = before if before in ALGORITHMS else algorithm
             if plan.options.asks_for(trained):
                 yield row, trained, setting
 

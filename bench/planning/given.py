@@ -125,7 +125,8 @@ def _check_replicates(options: SweepOptions) -> None:
     """Raise UsageError if replicates are of no algorithm that runs, or their seeds not distinct."""
     for name in options.replicates:
         if not options.asks_for(name):
-            raise unknown("algorithm for --replicates", name, options.algo)
+            names = ALGORITHMS if options.every_algorithm else options.algo
+            raise unknown("algorithm for --replicates", name, names)
     largest = max([options.seeds - 1, *options.confirm])
     if options.replicates and largest >= REPLICATE_STEP:
         raise UsageError(

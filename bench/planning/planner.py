@@ -7,7 +7,7 @@ each value.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, product
@@ -83,11 +83,12 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
         searches += found
     _check_select_on(options, settings, notes)
     bases = _bases_of(entries, hyper)
-    _note_own_values(options, entries, bases, notes)
     stages = with_common_values(stages, bases)
     for own_stages in stages:
         run_specs += first_stage(own_stages, options.seeds)
-    run_specs = _without_repeats(_with_common_draws(run_specs, options, bases), notes)
+    run_specs = _with_common_draws(run_specs, options, bases)
+    notes += _notes_on_tries([*run_specs, *searches], stages, _bases_of(entries, {}))
+    run_specs = _without_repeats(run_specs, notes)
     run_specs = _replicated(run_specs, options, notes)
     if not run_specs and not searches:
         reasons = dict.fromkeys(notes) or ["no algorithm fits the setting"]
@@ -199,9 +200,9 @@ def _with_common_draws(
     common: list[RunSpec] = []
     for name, own in of_algorithm.items():
         drawn = of_algorithm.get(bases.get(name, name), [])
-        if not drawn:
+        if len(drawn) < len(own):  # it has values that the base lacks
             common += own
-        elif len(drawn) != len(own):
+        elif len(drawn) > len(own):
             common += _with_values_of(own, drawn)
         else:
             for run_spec, other in zip(own, drawn, strict=True):
@@ -236,21 +237,34 @@ def _distinct(mappings: Iterable[Mapping[str, Value]]) -> list[Mapping[str, Valu
     return distinct
 
 
-def _note_own_values(
-    options: SweepOptions, entries: Sequence[Entry], bases: Mapping[str, str], notes: list[str]
-) -> None:
-    """Note the algorithms that get more tries than others, from runs of an algorithm built on them.
-
-    These have values of their own, or Optuna proposes them.
-    """
-    if not (options.budget or options.search != "grid"):
-        return
-    for name, base in _bases_of(entries, {}).items():
-        if options.by_optuna or name not in bases:
-            why = "Optuna chooses for each" if options.by_optuna else "it has values of its own"
-            notes.append(
-                f"{base} gets more tries than its own: runs of {name} are tries of it, too, and "
-                f"{why}"
+def _notes_on_tries(
+    parts: Sequence[RunSpec | Search], stages: Sequence[TwoStages], bases: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield notes on algorithms that get tries from runs of another one beside their own."""
+    tries: dict[str, set[str]] = {}  # run keys of seed 0, by row
+    own_tries: dict[str, set[str]] = {}  # by algorithm
+    searched = set()
+    for part in parts:
+        if isinstance(part, Search):
+            searched.add(part.algorithm)
+        elif part.seed == 0:
+            own_tries.setdefault(part.algorithm, set()).add(part.key)
+            for suffix, row in part.row_names.items():
+                tries.setdefault(row, set()).add(part.rows[suffix])
+    own = {each.search.algorithm: each.own for each in stages}
+    for name, base in bases.items():
+        if own.keys() >= {name, base}:
+            shared = [{field: each[field] for field in own[base][0]} for each in own[name]]
+            more = any(values not in own[base] for values in shared)
+        elif own_tries.keys() >= {name, base}:
+            planned = max(len(tries[name]), len(own_tries[base]))
+            more = len(tries[base]) > planned
+        else:
+            more = searched >= {name, base}
+        if more:
+            yield (
+                f"{base} gets more tries than others: runs of {name} are tries of {base}, too, and "
+                "their values are chosen apart"
             )
 
 

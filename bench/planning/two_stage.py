@@ -91,42 +91,48 @@ def with_common_values(stages: Sequence[TwoStages], bases: Mapping[str, str]) ->
 def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     """Plan the second stage from stored `runs`.
 
-    The best rate is that of the configuration which the runs of the first stage select. An
-    algorithm of which one of these has failed has no second stage yet, as a note says: the best
-    rate might be another one once it has run, and further tries would follow. A run with rows of
-    two algorithms follows the choice of the one that it is built on, if that was asked for, so that
-    neither gets more tries than others.
+    The best rate is that of the configuration which the runs of seed 0 select, so that it stays
+    when seeds are added. A run with rows of two algorithms follows the choice of the one that it is
+    built on, if that was asked for, so that neither gets more tries than others. What `waiting`
+    lists has no second stage yet, as a note says.
     """
-    from leaderboards.board import leaderboard
-    from leaderboards.selection import with_protocol
-
-    options = plan.options
     keys = set[str]()
     for run_spec in plan.run_specs:
         keys |= {*run_spec.rows.values()}
-    own_runs = with_protocol(runs[runs["run_key"].isin(keys)], options.select_on)
-    board = leaderboard(own_runs, tuned=plan.tuned, chosen_by=options.chosen_by)
     best: dict[tuple[str, Setting], float] = {}
-    for row in board[board["selected"] & (board["n"] > 0)].to_dict("records"):
+    own_runs = runs[runs["run_key"].isin(keys)]
+    for row in plan.winners(own_runs, {}):
         setting = setting_of(row["setting_json"])
         best[row["algorithm"], plan.without_tuned(setting)] = setting.lr
-    done = set(runs["run_key"][runs["status"] == "finished"])
+    held = waiting(plan, runs)
     run_specs: list[RunSpec] = []
-    waiting: dict[str, None] = {}
     for stages in plan.stages:
         name = stages.search.algorithm
         rate = best.get((_leader(plan, name), plan.without_tuned(stages.search.setting)))
-        if any(run_spec.key not in done for run_spec in first_stage(stages, options.seeds)):
-            waiting[name] = None
-        elif rate is not None:
-            run_specs += _second_run_specs(stages, rate, options)
+        if rate is not None and name not in held:
+            run_specs += _second_run_specs(stages, rate, plan.options)
     notes: tuple[str, ...] = ()
-    if waiting:
+    if held:
         notes = (
-            f"no second stage of {', '.join(waiting)} yet: runs of the first have not finished, "
-            "which the same command tries again",
+            f"no second stage of {', '.join(held)} yet: runs of the first have not finished, which "
+            "the same command tries again",
         )
     return replace(plan, run_specs=tuple(distinct_runs(run_specs)), notes=notes, confirming=())
+
+
+def waiting(plan: Plan, runs: pd.DataFrame) -> list[str]:
+    """List the algorithms of which a run of seed 0 in the first stage has not finished.
+
+    Once it has, the best rate may be another one, and an algorithm that had gone on would get
+    further tries. So algorithms wait whose rate follows that of such a one, too.
+    """
+    done = set(runs["run_key"][runs["status"] == "finished"])
+    unfinished = set()
+    for stages in plan.stages:
+        if any(run_spec.key not in done for run_spec in first_stage(stages, seeds=1)):
+            unfinished.add(stages.search.algorithm)
+    names = dict.fromkeys(stages.search.algorithm for stages in plan.stages)
+    return [name for name in names if {name, _leader(plan, name)} & unfinished]
 
 
 def count_second_stage(plan: Plan) -> int:

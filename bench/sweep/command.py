@@ -179,9 +179,11 @@ def _run_stages(plan: Plan, execution: Execution, command: str) -> tuple[int, Pl
     began = monotonic()
     status = _train(plan, execution, command)
     store = Store(Path(execution.out), data.hashes(plan.datasets, options.data_dir))
+    held: list[str] = []
     if plan.stages and status in (EXIT_OK, EXIT_FAILED):
-        from bench.planning.two_stage import second_stage
+        from bench.planning.two_stage import second_stage, waiting
 
+        held = waiting(plan, store.runs())
         second = second_stage(plan, store.runs())
         if not second.run_specs:
             say(*second.notes)
@@ -190,7 +192,7 @@ def _run_stages(plan: Plan, execution: Execution, command: str) -> tuple[int, Pl
     if options.confirm:
         from bench.planning.confirm import confirmation
 
-        plan = confirmation(plan, store.runs())
+        plan = confirmation(plan, store.runs(), held)
         if plan.run_specs and status in (EXIT_OK, EXIT_FAILED):
             status = _train(plan, execution, command, spent=monotonic() - began) or status
         if not plan.run_specs:

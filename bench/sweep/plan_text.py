@@ -186,7 +186,7 @@ def _confirmation_lines(plan: Plan, report: Report) -> Iterator[str]:
         choices = counted(most // seeds, "configuration")
         yield (
             f"then, not counted above, at most {counted(most, 'run')}, stored ones included: "
-            f"{choices} that the search chooses (one for each algorithm and cell), {on_seeds}"
+            f"{choices} that the search chooses (one for each row and cell), {on_seeds}"
         )
 
 

@@ -510,7 +510,8 @@ def _untracked_by_force(plan: Plan, out: Path) -> Iterator[str]:
     lost: dict[str, None] = {}
     count = 0
     for run_spec in plan.run_specs:
-        names = tracked.names(run_spec.key) - set(plan.options.track)
+        names = set[str]().union(*map(tracked.names, run_spec.rows.values()))
+        names -= set(plan.options.track)
         lost |= dict.fromkeys(sorted(names))
         count += bool(names)
     if count:

@@ -404,6 +404,9 @@ def test_force_says_what_its_rows_will_lack(
     assert run(tmp_path, *words, "--track", "local", "--force") == 0
     assert run(tmp_path, *words, "--track", "local") == 0
     assert "without" not in capsys.readouterr().err
+    with_its_row = ["fedavg_t1" if word == "fedavg" else word for word in words]
+    assert run(tmp_path, *with_its_row, "--force") == 0
+    assert "1 stored run with local" in capsys.readouterr().err
 
 
 def begin(out: Path, track: tuple[str, ...]) -> None:

@@ -200,14 +200,27 @@ def test_a_form_with_one_value_draws_its_bases() -> None:
     assert len(tried) == 2
 
 
+def test_values_of_a_form_are_all_tried() -> None:
+    """Its base has fewer: one configuration, of which it is a try in any case."""
+    values = {"t1_unvisited": ("skip", "w0")}
+    made = plan("fedavg", "fedavg_t1", search="random", budget=0, num_samples=4, values=values)
+    tried = [run_spec.hyperparameters["t1_unvisited"] for run_spec in made.run_specs]
+    assert sorted(tried) == ["skip", "w0"]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [{"values": {"fedprox_t1.mu": ("0.5", "0.7")}, "budget": 2}, {"search": "optuna", "budget": 2}],
+    ("options", "more"),
+    [
+        ({"values": {"fedprox_t1.mu": ("0.5", "0.7")}, "budget": 2}, True),
+        ({"values": {"fedprox_t1.mu": ("0.1",), "fedprox.mu": ("0.1",)}, "budget": 3}, False),
+        ({"search": "optuna", "budget": 2}, True),
+        ({"budget": 2}, False),
+        ({"search": "random", "num_samples": 2, "budget": 0}, False),
+    ],
 )
-def test_more_tries_for_one_are_noted(options: dict[str, Any]) -> None:
+def test_more_tries_for_one_are_noted(options: dict[str, Any], more: bool) -> None:
     notes = plan("fedprox_t1", "fedprox", **options).notes
-    assert any("fedprox gets more tries" in note for note in notes)
-    assert not any("more tries" in note for note in plan("fedprox", "fedavg", budget=2).notes)
+    assert any("fedprox gets more tries" in note for note in notes) == more
 
 
 def test_optuna_chooses_the_learning_rate_of_a_budget_for_every_algorithm() -> None:

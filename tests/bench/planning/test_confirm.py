@@ -236,6 +236,21 @@ def test_a_second_row_confirms_its_own_choice(tmp_path):
     assert len(stand_ins(plan)) == 4
 
 
+def test_a_second_row_from_outside_is_confirmed(tmp_path, monkeypatch):
+    (tmp_path / "my_prototypes.py").write_text(
+        "from algorithms.entry import About\n"
+        "from algorithms.fedproto import FedProto\n"
+        "class Mine(FedProto):\n"
+        "    about = About(paper='mine')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    plan = plan_of(
+        "my_prototypes:Mine", values={"proto_weight": ("0.1", "1")}, confirm=(1,), uncertified=True
+    )
+    assert len(plan.run_specs[0].row_names) == 2
+    assert [run_spec.algorithm for run_spec in stand_ins(plan)] == ["my_prototypes:Mine"] * 2
+
+
 def test_all_algorithms_can_be_confirmed():
     plan = plan_of("all")
     assert {run_spec.algorithm for run_spec in stand_ins(plan)} <= ALGORITHMS.keys()

@@ -23,7 +23,7 @@ from bench.planning.options import TWO_STAGE, SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, row_entry, with_replicates
-from bench.planning.two_stage import count_second_stage, rates_around, second_stage
+from bench.planning.two_stage import count_second_stage, rates_around, second_stage, waiting
 from bench.sweep.command import main as sweep
 from bench.terminal.words import seeds_in_words, seeds_to_confirm
 from leaderboards import Store
@@ -118,7 +118,23 @@ def test_a_failed_first_stage_waits(tmp_path: Path) -> None:
         second = second_stage(plan, left)
         assert {run_spec.algorithm for run_spec in second.run_specs} == {"fedavg"}
         assert "fedprox" in second.notes[0]
+        held = waiting(plan, left)
+        confirming = confirmation(
+            replace(plan, options=replace(plan.options, confirm=(1,))), left, held
+        )
+        assert {run_spec.algorithm for run_spec in confirming.run_specs} == {"fedavg"}
     assert second_stage(plan, runs).notes == ()
+
+
+def test_a_form_waits_with_its_base(tmp_path: Path) -> None:
+    """It has values of its own, and the rate of its base."""
+    plan = plan_of("fedprox", "fedprox_t1", values={"fedprox_t1.mu": ("0.5", "0.7")})
+    runs = stored(tmp_path, plan, {"fedprox": 0.2, "fedprox_t1": 0.2})
+    lost = (runs["algorithm"] == "fedprox") & (runs["setting_json"].str.contains('"lr":0.2'))
+    left = runs[~(lost & ~runs["hp_json"].str.contains("0.5"))]
+    assert len(left) == len(runs) - 1
+    assert second_stage(plan, left).run_specs == ()
+    assert waiting(plan, left) == ["fedprox", "fedprox_t1"]
 
 
 def test_second_rows_do_not_lead(tmp_path: Path) -> None:
@@ -146,10 +162,10 @@ def test_two_rows_follow_their_base(tmp_path: Path) -> None:
     assert [run_spec.setting.lr for run_spec in second.run_specs] == [0.0707, 0.141, 0.0841]
 
 
-def test_best_rate_of_all_seeds(tmp_path: Path) -> None:
-    """0.1 is best on seed 0, and 0.2 on the mean of three."""
-    plan = plan_of("fedavg", seeds=3)
+def test_more_seeds_keep_the_second_stage(tmp_path: Path) -> None:
+    """0.1 is best on seed 0, 0.2 on the mean of three: another rate would add tries to those stored."""
     scores = {0.05: (0.5, 0.5, 0.5), 0.1: (0.9, 0.1, 0.1), 0.2: (0.8, 0.8, 0.8)}
+    plan = plan_of("fedavg", seeds=3)
     for run_spec in plan.run_specs:
         row = make_row(
             "fedavg",
@@ -160,8 +176,14 @@ def test_best_rate_of_all_seeds(tmp_path: Path) -> None:
             best_val_accuracy=scores[run_spec.setting.lr][run_spec.seed],
         )
         Store(tmp_path).write(row, CURVE)
-    second = second_stage(plan, Store(tmp_path).runs())
-    assert {run_spec.setting.lr for run_spec in second.run_specs} == {0.141, 0.283, 0.168}
+    runs = Store(tmp_path).runs()
+    of_three = second_stage(plan, runs).run_specs
+    of_one = second_stage(plan_of("fedavg"), runs[runs["seed"] == 0]).run_specs
+    assert {run_spec.setting.lr for run_spec in of_three} == {0.0707, 0.141, 0.0841}
+    assert [u.key for u in of_three if u.seed == 0] == [u.key for u in of_one]
+    # A failure on another seed does not hold it up.
+    lost = (runs["seed"] == 2) & (runs["setting_json"].str.contains('"lr":0.2'))
+    assert second_stage(plan, runs[~lost]).run_specs == of_three
 
 
 @pytest.mark.parametrize(
