@@ -7,14 +7,14 @@ each value.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby, product
-from operator import attrgetter
+from itertools import product
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.errors import UsageError
+from bench.planning.common_tries import bases_of, notes_on_tries, with_common_draws
 from bench.planning.configurations import REACH, TUNED, configurations_of, too_few, tries
 from bench.planning.given import HyperTexts, check_names, given_grids, sort_values, with_named_data
 from bench.planning.options import TWO_STAGE, SweepOptions, Texts
@@ -82,12 +82,12 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
         run_specs += runs
         searches += found
     _check_select_on(options, settings, notes)
-    bases = _bases_of(entries, hyper)
+    bases = bases_of(entries, hyper)
     stages = with_common_values(stages, bases)
     for own_stages in stages:
         run_specs += first_stage(own_stages, options.seeds)
-    run_specs = _with_common_draws(run_specs, options, bases)
-    notes += _notes_on_tries([*run_specs, *searches], stages, _bases_of(entries, {}))
+    run_specs = with_common_draws(run_specs, options, bases)
+    notes += notes_on_tries(options, [*run_specs, *searches], stages, bases_of(entries, {}))
     run_specs = _without_repeats(run_specs, notes)
     run_specs = _replicated(run_specs, options, notes)
     if not run_specs and not searches:
@@ -167,105 +167,6 @@ def _refusal(
         return error
     advice = f"leave {algorithm.name} out with --algo {','.join(others)}"
     return UsageError(f"{_naming(error, algorithm)}; {advice}")
-
-
-def _bases_of(entries: Sequence[Entry], hyper: HyperTexts) -> dict[str, str]:
-    """Return algorithm -> the other one of `entries` whose rows its runs yield as well.
-
-    They try the same values, as FedAvg-T1 and FedAvg do; the other one would get more tries
-    otherwise. An algorithm with values of its own in `hyper` is left out.
-    """
-    names = {algorithm.name for algorithm in entries}
-    bases = {}
-    for algorithm in entries:
-        others = [row for row in algorithm.rows.values() if row != algorithm.name and row in names]
-        shared = entry(others[0]).defaults() if others else {}
-        if others and not any((algorithm.name, field) in hyper for field in shared):
-            bases[algorithm.name] = others[0]
-    return bases
-
-
-def _with_common_draws(
-    run_specs: list[RunSpec], options: SweepOptions, bases: Mapping[str, str]
-) -> list[RunSpec]:
-    """Let FedAvg-T1 reuse FedAvg's sampled configurations: an algorithm those of its base.
-
-    Fields that the base lacks keep their draws.
-    """
-    if options.tuning == TWO_STAGE or (not options.budget and options.search != "random"):
-        return run_specs
-    of_algorithm: dict[str, list[RunSpec]] = {}
-    for run_spec in run_specs:
-        of_algorithm.setdefault(run_spec.algorithm, []).append(run_spec)
-    common: list[RunSpec] = []
-    for name, own in of_algorithm.items():
-        drawn = of_algorithm.get(bases.get(name, name), [])
-        if len(drawn) < len(own):  # it has values that the base lacks
-            common += own
-        elif len(drawn) > len(own):
-            common += _with_values_of(own, drawn)
-        else:
-            for run_spec, other in zip(own, drawn, strict=True):
-                values = {**run_spec.hyperparameters, **other.hyperparameters}
-                common.append(replace(run_spec, hyperparameters=values))
-    return common
-
-
-def _with_values_of(own: Sequence[RunSpec], drawn: Sequence[RunSpec]) -> list[RunSpec]:
-    """Run each drawn configuration wherever `own` run, with their further values in turn.
-
-    Without `--budget` all runs of a configuration have the fields of its setting.
-    """
-    further = _distinct([run_spec.hyperparameters for run_spec in own])
-    configurations = _distinct([run_spec.hyperparameters for run_spec in drawn])
-    places = [run_spec for run_spec in own if run_spec.hyperparameters == further[0]]
-    run_specs = []
-    for _, members in groupby(places, key=attrgetter("setting")):
-        seeds = list(members)
-        for number, configuration in enumerate(configurations):
-            values = {**further[number % len(further)], **configuration}
-            run_specs += [replace(run_spec, hyperparameters=values) for run_spec in seeds]
-    return run_specs
-
-
-def _distinct(mappings: Iterable[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
-    """Return mappings in their order, each once."""
-    distinct: list[Mapping[str, Value]] = []
-    for mapping in mappings:
-        if mapping not in distinct:
-            distinct.append(mapping)
-    return distinct
-
-
-def _notes_on_tries(
-    parts: Sequence[RunSpec | Search], stages: Sequence[TwoStages], bases: Mapping[str, str]
-) -> Iterator[str]:
-    """Yield notes on algorithms that get tries from runs of another one beside their own."""
-    tries: dict[str, set[str]] = {}  # run keys of seed 0, by row
-    own_tries: dict[str, set[str]] = {}  # by algorithm
-    searched = set()
-    for part in parts:
-        if isinstance(part, Search):
-            searched.add(part.algorithm)
-        elif part.seed == 0:
-            own_tries.setdefault(part.algorithm, set()).add(part.key)
-            for suffix, row in part.row_names.items():
-                tries.setdefault(row, set()).add(part.rows[suffix])
-    own = {each.search.algorithm: each.own for each in stages}
-    for name, base in bases.items():
-        if own.keys() >= {name, base}:
-            shared = [{field: each[field] for field in own[base][0]} for each in own[name]]
-            more = any(values not in own[base] for values in shared)
-        elif own_tries.keys() >= {name, base}:
-            planned = max(len(tries[name]), len(own_tries[base]))
-            more = len(tries[base]) > planned
-        else:
-            more = searched >= {name, base}
-        if more:
-            yield (
-                f"{base} gets more tries than others: runs of {name} are tries of {base}, too, and "
-                "their values are chosen apart"
-            )
 
 
 def _tuned_rates(options: SweepOptions, fields: dict[str, Texts]) -> list[float]:
