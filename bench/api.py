@@ -91,18 +91,14 @@ def run(
         UsageError: an unknown name, or a value that is not allowed.
         EnvironmentProblem: data are missing, or the result folder is not writable.
     """
-    from algorithms import entry
     from bench.planning.given import LABEL
-    from bench.planning.single_run import name_of, plan_of_one
+    from bench.planning.single_run import check_names, name_of, plan_of_one
     from bench.sweep import command
     from leaderboards.board import leaderboard
-    from search_spaces import setting_fields
 
     name = name_of(algorithm)
-    allowed = [*entry(name).defaults(), *setting_fields(), "setting", "paper", "seed", LABEL]
-    for field in fields:
-        if field not in allowed:
-            raise unknown(f"setting field or hyper-parameter of {name}", field, allowed)
+    others = ("setting", "paper", "seed", LABEL)
+    check_names(name, fields, others, f"setting field or hyper-parameter of {name}")
     given = {
         "out": out,
         "data_dir": data_dir,

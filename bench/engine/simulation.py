@@ -409,7 +409,8 @@ class Simulation:
             names = ", ".join(cohort.groups)
             raise RuntimeError(
                 f"round {number}, server_step: {describe(error)}; clients have unlike models here "
-                f"({names}): only those of one name can be combined, which `by_model` gives by name"
+                f"({names}): if it mixes their uploads, only those of one name can be combined, "
+                "which `by_model` gives by name"
             ) from error
         if server.round != number:
             raise RuntimeError(

@@ -26,11 +26,11 @@ from bench.execution import BACKENDS, Execution, default_out
 from bench.executors.trials import divert_warnings
 from bench.machine import count_gpus
 from bench.planning.run_spec import RunSpec, Varied
-from bench.planning.single_run import SPECIAL_KEYS, name_of, run_spec_of
+from bench.planning.single_run import SPECIAL_KEYS, check_names, name_of, run_spec_of
 from bench.provenance import command_columns
-from bench.terminal.words import tracks_of, unknown, whole_path
+from bench.terminal.words import tracks_of, whole_path
 from leaderboards.numbers import CLIENT_ACCURACY, Point
-from search_spaces import Bounds, Grid, Range, cast, check, setting_fields
+from search_spaces import Bounds, Grid, Range, cast, check
 
 if TYPE_CHECKING:
     from bench.trial.trial import Trial
@@ -188,10 +188,7 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     for key in ("out", "data_dir"):
         if bound.get(key):
             bound[key] = str(whole_path(bound[key]))
-    own = entry(name).defaults()
-    allowed = {*SPECIAL_KEYS, *own, *setting_fields()}
-    for key in bound.keys() - allowed - {f"{name}.{field}" for field in own}:
-        raise unknown("configuration key", key, allowed)
+    check_names(name, bound, SPECIAL_KEYS, "configuration key")
     for key, names in CHOICES.items():
         if bound.get(key) not in (None, *names):
             raise UsageError(f"{key} must be one of {', '.join(names)}, got {bound[key]!r}")

@@ -5,7 +5,7 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from bench.planning.options import EMBEDDED_DATASET, SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
+from bench.terminal.words import unknown
 from search_spaces import SPACES, cast, setting_fields
 
 # Names of a flat configuration that are neither hyper-parameters nor fields of the setting.
@@ -56,6 +57,19 @@ def name_of(algorithm: Any) -> str:
         raise UsageError(str(error)) from error
 
 
+def check_names(algorithm: str, names: Iterable[str], others: Iterable[str], kind: str) -> None:
+    """Raise UsageError for a name that one run does not take.
+
+    It takes hyper-parameters, also as `feddkd.lr`, fields of the setting, and `others`. `kind` says
+    what a name is, for the message.
+    """
+    own = entry(algorithm).defaults()
+    allowed = dict.fromkeys([*own, *setting_fields(), *others])
+    for name in names:
+        if name not in allowed and name.removeprefix(f"{algorithm}.") not in own:
+            raise unknown(kind, name, allowed)
+
+
 def plan_of_one(
     algorithm: str, *layers: Mapping[str, Any], options: SweepOptions | None = None
 ) -> Plan:
@@ -83,6 +97,11 @@ def plan_of_one(
         if layer.get("dataset") is not None:
             flat["dataset"] = layer["dataset"]
         only_hyper = hyper.keys() - setting_fields().keys()
+        for name in (hyper.keys() & setting.keys() & flat.keys()) - only_hyper:
+            raise UsageError(
+                f"{name} is given twice for the setting: {setting[name]!r} in `setting` and "
+                f"{flat[name]!r} by itself; the hyper-parameter is {algorithm}.{name}"
+            )
         for name, value in {**setting, **flat}.items():
             full_name = f"{algorithm}.{name}" if name in only_hyper else name
             values[full_name] = (str(value),)

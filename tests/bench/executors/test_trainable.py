@@ -17,7 +17,7 @@ from bench.errors import EnvironmentProblem, UsageError
 from bench.executors import ray_trainable, trainable
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
-from bench.planning.single_run import run_spec_of
+from bench.planning.single_run import check_names, run_spec_of
 from leaderboards import Store
 
 SETTING = {"dataset": "digits", "rounds": 2, "local_epochs": 1}
@@ -99,6 +99,20 @@ def test_a_plain_name_is_the_settings() -> None:
     values = {"lr": ("0.5",), "batch_size": ("8",), "feddkd.lr": ("0.02",)}
     (command,) = make_plan(SweepOptions(("feddkd",), values=values)).run_specs
     assert run_spec.setting == command.setting
+
+
+def test_a_name_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"lr is given twice.*feddkd\.lr"):
+        run_spec_of("feddkd", {"lr": 0.3, "setting": {"lr": 0.1}})
+
+
+def test_every_way_takes_qualified_names() -> None:
+    own = "feddkd.lr"
+    trainable("feddkd", **{own: 0.02})
+    check_names("feddkd", [own, "lr", "steps", "seed"], ["seed"], "name")
+    for wrong in ("fedprox.lr", "feddkd.nesterov", "feddkd.lrr"):
+        with pytest.raises(UsageError, match=wrong):
+            trainable("feddkd", **{wrong: 0.02})
 
 
 def test_a_papers_run_has_its_values() -> None:
