@@ -145,7 +145,8 @@ def _both_backends(
         expected == traffic, f"the traffic differs with {where}: {expected} and {traffic}"
     )
     diverged = loop.progress.diverged or stacked.progress.diverged
-    finding.expect(not diverged, f"it diverges with {where}")
+    why = loop.progress.complaint or stacked.progress.complaint
+    finding.expect(not diverged, f"it diverges with {where}: {why}")
     return loop, stacked
 
 
@@ -275,6 +276,10 @@ def resume(tested: Candidate, finding: Finding) -> None:
         where = ", ".join([backend, *(f"{name}={value}" for name, value in values.items())])
         with finding.case(where):
             uninterrupted = tested.run(4, backend, values, **fields)
+            if uninterrupted.progress.diverged:
+                why = uninterrupted.progress.complaint
+                finding.expect(False, f"it diverges with {where}: {why}")
+                continue
             resumed = tested.resumed(backend, values, **fields)
             restored = resumed.round == 4 and resumed.backend == backend
             finding.expect(restored, "the state or its backend was not restored")
