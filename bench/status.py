@@ -16,7 +16,7 @@ from bench.execution import default_out
 from bench.planning.confirm import confirmation
 from bench.planning.options import SweepOptions
 from bench.planning.run_spec import trial_name, varied_names
-from bench.planning.two_stage import second_stage, waiting
+from bench.planning.two_stage import second_stage
 from bench.state_files import FOLDER, KEY, STATE_VERSION, saved_runs
 from bench.stored.results import Named, named_runs
 from bench.sweep.command import prepare
@@ -123,7 +123,7 @@ def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
         if plan.stages and stored:
             run_specs += second_stage(plan, runs).run_specs
         if options.confirm and stored:
-            run_specs += confirmation(plan, runs, waiting(plan, runs)).run_specs
+            run_specs += confirmation(plan, runs).run_specs
     row_of_key = {row["run_key"]: row for row in stored}
     varied = varied_names(run_specs)
     states = _under_way(out)

@@ -3,11 +3,11 @@
 A mutant is a copy of the product with one fault: a comparison, a constant, a sign, a branch or a
 statement is another. Its tests are those that run its line, or for a line that runs at import,
 those of the folder in tests/ that mirrors its own, and those that run a line with the name that it
-defines. `make test` is run once beforehand to learn
-which tests run which lines. Of each file a test that runs few lines comes first, and they go on
-until one fails, each with a time limit, and all within `--seconds`. A mutant whose tests did not all run in
-that time is called `unknown`, and counts as one that survived. A test that fails without the fault,
-too, counts for nothing. `EQUIVALENT` names the mutants that change no behaviour.
+defines. `make test` is run once beforehand to learn which tests run which lines. Of each file a
+test that runs few lines comes first, and they go on until one fails, each with a time limit, and
+all within `--seconds`. A mutant whose tests did not all run in that time is called `unknown`, and
+counts as one that survived. A test that fails without the fault, too, counts for nothing.
+`EQUIVALENT` names the mutants that change no behaviour.
 
 The tests run in a process forked from one that has imported torch and the like.
 """

@@ -1,4 +1,4 @@
-"""What a run has counted and measured so far."""
+"""Counters and curves of a run so far."""
 
 from __future__ import annotations
 

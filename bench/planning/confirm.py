@@ -7,7 +7,7 @@ before. Imports neither torch nor ray.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from bench.planning.run_spec import (
     with_replicates,
 )
 from bench.planning.settings import canonical, supply
+from bench.planning.two_stage import waiting
 from bench.terminal.words import seeds_in_words, unknown
 from leaderboards.problems import FINETUNED
 from search_spaces import SETTINGS, Setting, Value, crossed, setting_fields
@@ -85,12 +86,13 @@ def tuned_at(plan: Plan) -> dict[str, Value]:
     return fields
 
 
-def confirmation(plan: Plan, runs: pd.DataFrame, held: Collection[str] = ()) -> Plan:
+def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     """Plan the runs that confirm the configurations chosen from stored `runs`.
 
-    There are none if no run of the search is done, and none of the algorithms `held`, whose search
-    goes on.
+    There are none if no run of the search is done, and none of algorithms whose second stage is
+    still to come.
     """
+    held = waiting(plan, runs)
     searched: dict[tuple[str, Setting], str] = {}
     for name, trained, setting in _rows_and_settings(plan):
         if trained not in held:

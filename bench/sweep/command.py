@@ -179,11 +179,9 @@ def _run_stages(plan: Plan, execution: Execution, command: str) -> tuple[int, Pl
     began = monotonic()
     status = _train(plan, execution, command)
     store = Store(Path(execution.out), data.hashes(plan.datasets, options.data_dir))
-    held: list[str] = []
     if plan.stages and status in (EXIT_OK, EXIT_FAILED):
-        from bench.planning.two_stage import second_stage, waiting
+        from bench.planning.two_stage import second_stage
 
-        held = waiting(plan, store.runs())
         second = second_stage(plan, store.runs())
         if not second.run_specs:
             say(*second.notes)
@@ -192,7 +190,7 @@ def _run_stages(plan: Plan, execution: Execution, command: str) -> tuple[int, Pl
     if options.confirm:
         from bench.planning.confirm import confirmation
 
-        plan = confirmation(plan, store.runs(), held)
+        plan = confirmation(plan, store.runs())
         if plan.run_specs and status in (EXIT_OK, EXIT_FAILED):
             status = _train(plan, execution, command, spent=monotonic() - began) or status
         if not plan.run_specs:

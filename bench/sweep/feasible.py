@@ -1,4 +1,4 @@
-"""Whether the partitions of a plan can be drawn.
+"""Feasibility of the partitions of a plan.
 
 Imports neither torch nor ray.
 """

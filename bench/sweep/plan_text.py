@@ -140,8 +140,8 @@ def _cost_line(report: Report) -> str:
     low = report["seconds_at_least"]
     high = report["seconds_at_most"]
     if high is None:
-        known = f"at least {duration(low)}" if low else "unknown"
-        time = f"{known} (no recorded rate for {', '.join(report['models_without_rate'])} here)"
+        at_least = f"at least {duration(low)}" if low else "unknown"
+        time = f"{at_least} (no recorded rate for {', '.join(report['models_without_rate'])} here)"
     else:
         time = f"about {span(low, high)}"
         if report["estimated"]:

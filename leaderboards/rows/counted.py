@@ -1,4 +1,4 @@
-"""Which of several rows counts: of one run, and of one run in one environment."""
+"""Choice among the rows of one run, and among those of one run in one environment."""
 
 from __future__ import annotations
 

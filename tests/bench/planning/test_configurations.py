@@ -194,9 +194,12 @@ def test_rows_that_come_with_another_algorithms_runs_are_no_further_tries(
 def test_a_form_with_one_value_draws_its_bases() -> None:
     """On the digits the space of `fedgkd_t1` has a single configuration."""
     made = plan("fedgkd", "fedgkd_t1", search="random", budget=0, num_samples=2, seeds=2)
-    rows = Counter(name for run_spec in made.run_specs for name in run_spec.row_names.values())
+    rows: Counter[str] = Counter()
+    tried = set()
+    for run_spec in made.run_specs:
+        rows.update(run_spec.row_names.values())
+        tried.add((run_spec.hyperparameters["gamma"], run_spec.hyperparameters["buffer"]))
     assert rows == {"fedgkd": 4, "fedgkd_t1": 4}
-    tried = {(hp["gamma"], hp["buffer"]) for hp in (u.hyperparameters for u in made.run_specs)}
     assert len(tried) == 2
 
 

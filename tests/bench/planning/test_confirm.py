@@ -209,7 +209,7 @@ def test_rows_of_one_run_confirm_a_choice_each(tmp_path):
 
 
 def test_a_second_row_confirms_its_own_choice(tmp_path):
-    """The choices of `fedproto` and `fedproto_proto`, and of both after further steps, have runs of `fedproto`."""
+    """Those of `fedproto`, of `fedproto_proto` and of both after further steps have runs."""
     weights = ("0.1", "0.3", "1", "3")
     plan = plan_of(
         "fedproto", values={"proto_weight": weights, "finetune_steps": ("2",)}, confirm=(1,)

@@ -118,10 +118,7 @@ def test_a_failed_first_stage_waits(tmp_path: Path) -> None:
         second = second_stage(plan, left)
         assert {run_spec.algorithm for run_spec in second.run_specs} == {"fedavg"}
         assert "fedprox" in second.notes[0]
-        held = waiting(plan, left)
-        confirming = confirmation(
-            replace(plan, options=replace(plan.options, confirm=(1,))), left, held
-        )
+        confirming = confirmation(replace(plan, options=replace(plan.options, confirm=(1,))), left)
         assert {run_spec.algorithm for run_spec in confirming.run_specs} == {"fedavg"}
     assert second_stage(plan, runs).notes == ()
 
@@ -163,7 +160,7 @@ def test_two_rows_follow_their_base(tmp_path: Path) -> None:
 
 
 def test_more_seeds_keep_the_second_stage(tmp_path: Path) -> None:
-    """0.1 is best on seed 0, 0.2 on the mean of three: another rate would add tries to those stored."""
+    """0.1 is best on seed 0, 0.2 on the mean of three: another rate would add tries."""
     scores = {0.05: (0.5, 0.5, 0.5), 0.1: (0.9, 0.1, 0.1), 0.2: (0.8, 0.8, 0.8)}
     plan = plan_of("fedavg", seeds=3)
     for run_spec in plan.run_specs:
@@ -180,7 +177,8 @@ def test_more_seeds_keep_the_second_stage(tmp_path: Path) -> None:
     of_three = second_stage(plan, runs).run_specs
     of_one = second_stage(plan_of("fedavg"), runs[runs["seed"] == 0]).run_specs
     assert {run_spec.setting.lr for run_spec in of_three} == {0.0707, 0.141, 0.0841}
-    assert [u.key for u in of_three if u.seed == 0] == [u.key for u in of_one]
+    of_seed_0 = [run_spec for run_spec in of_three if run_spec.seed == 0]
+    assert of_seed_0 == [*of_one]
     # A failure on another seed does not hold it up.
     lost = (runs["seed"] == 2) & (runs["setting_json"].str.contains('"lr":0.2'))
     assert second_stage(plan, runs[~lost]).run_specs == of_three
