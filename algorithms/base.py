@@ -257,6 +257,10 @@ class Fed(Protocol):
         """K, the number of clients."""
 
     @property
+    def rounds(self) -> int:
+        """R, the number of rounds of the whole run."""
+
+    @property
     def batch_size(self) -> int:
         """B, the batch size of the clients' local steps."""
 
@@ -483,8 +487,9 @@ class Algorithm:
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """Return the message to every client of the round.
 
-        Its distinct tensors are the traffic down. Of an entry of `by_model`, a dict by name of the
-        model, a client receives its own model's.
+        Its distinct tensors are the traffic down. A message that can be told by fewer numbers, such
+        as the factors of a matrix, states how many in `floats`, which is counted instead. Of an
+        entry of `by_model`, a dict by name of the model, a client receives its own model's.
         """
         return {"params": server.params}
 
@@ -579,7 +584,8 @@ class Algorithm:
 
         `metrics` in the upload, scalars by name, are for the curve: they are no traffic, and the
         server does not see them. The curve has their mean over the round's clients, weighted by
-        examples.
+        examples. `floats` in the upload, a scalar, is counted as traffic up in place of the
+        tensors, as in a message; the server does not see it either.
         """
         return {"params": local["params"]}, memory
 

@@ -31,7 +31,7 @@ class About:
         defaults_follow: source of the defaults: the paper or its authors' code, and for which
             values.
         down: size of the message to each client in a round, without public samples, which a client
-            is sent once.
+            is sent once; `at most` a size, if it depends on the data.
         up: size of each client's upload.
         keeps: a client's memory between rounds, and after a comma its size.
         needs: keys of `algorithms.base.NEEDS`, in addition to the needs of the class.

@@ -38,6 +38,7 @@ from bench.engine.server_context import FedView
 from leaderboards.numbers import check_own
 from search_spaces.setting import Setting
 
+NOT_SENT = ("metrics", "floats")  # entries of an upload that the server does not see
 LOSS = ""  # among means over steps: that of the loss itself, beside those of its terms
 
 
@@ -400,12 +401,13 @@ def finish(
     upload = tensors(upload, federation.device, federation.dtype)
     terms = {name: mean for name, mean in means.items() if name != LOSS}
     metrics = joined_metrics(terms, upload.get("metrics", {}))
-    upload = {name: tree for name, tree in upload.items() if name != "metrics"}
+    bytes_up = sent_bytes(upload, federation.dtype)
+    upload = {name: tree for name, tree in upload.items() if name not in NOT_SENT}
     return ClientResult(
         client=work.client,
         params=local["params"],
         upload=upload,  # not copied: the server copies all uploads before the round is over
-        bytes_up=num_bytes(upload),
+        bytes_up=bytes_up,
         memory=detached_copy(tensors(memory, federation.device, federation.dtype)),
         loss=means[LOSS],
         steps=work.steps,
@@ -413,6 +415,13 @@ def finish(
         nan_in={name: has_nan(tree) for name, tree in local.items() if name != "params"},
         metrics={name: value.detach() for name, value in metrics.items()},
     )
+
+
+def sent_bytes(sent: Mapping[str, Any], dtype: torch.dtype) -> int:
+    """Count the bytes of a message or an upload: of its `floats`, or else of its tensors."""
+    if "floats" in sent:
+        return int(sent["floats"]) * dtype.itemsize
+    return num_bytes({name: tree for name, tree in sent.items() if name not in NOT_SENT})
 
 
 def joined_metrics(first: Mapping[str, Tensor], second: Any) -> dict[str, Tensor]:

@@ -206,6 +206,7 @@ class FedView:
     nets: Mapping[str, Network]
     initial: Mapping[str, Params]
     num_clients: int
+    rounds: int
     batch_size: int
     seed: int
     auxiliary: Data

@@ -24,6 +24,7 @@ from bench.engine.client_round import (
     RunContext,
     joined_metrics,
     make_work,
+    sent_bytes,
 )
 from bench.engine.client_scores import by_logits, client_measures
 from bench.engine.cohort import ClientCohort, gathered
@@ -125,6 +126,7 @@ class Simulation:
             nets={model.name: model.net for model in of_clients},
             initial={model.name: model.initial for model in of_clients},
             num_clients=len(self.federation.clients),
+            rounds=setting.rounds,
             batch_size=setting.batch_size,
             seed=seed,
             auxiliary=self.federation.data(self.federation.auxiliary),
@@ -455,7 +457,7 @@ class Simulation:
         for result in trained:
             own = self.context.of(result.client)
             if own.model not in sizes:
-                sizes[own.model] = num_bytes(own.received(message))
+                sizes[own.model] = sent_bytes(own.received(message), self.net.dtype)
             down += sizes[own.model]
         down += self._public_bytes([result.client for result in trained])
         up = sum(result.bytes_up for result in trained)

@@ -25,6 +25,7 @@ PIXELS = 16
 CLASSES = 4
 FEATURES = 6
 BATCH_SIZE = 5
+ROUNDS = 8  # of a whole run, of which checks make the first ones
 # n_k; client 1 is smaller than a batch.
 SIZES: Mapping[int, float] = {0: 9.0, 1: 4.0, 2: 7.0, 3: 12.0, 4: 6.0}
 PIXEL_MEAN = 0.3
@@ -218,6 +219,7 @@ class LabFed:
     auxiliary: Data = field(default_factory=lambda: server_samples("auxiliary"))
     validation: Data = field(default_factory=lambda: server_samples("validation"))
     num_clients: int = len(SIZES)
+    rounds: int = ROUNDS
     batch_size: int = BATCH_SIZE
     public_samples: Data | None = None
     client: Any = None  # the `Client` whose hook is called; None for the server's hooks
