@@ -92,7 +92,7 @@ class Ditto(Algorithm):
     ) -> Local:
         """Take FedAvg's step of w."""
 
-        def losses(outputs: Outputs) -> Tensor:
+        def losses(outputs: Outputs, weights: Params) -> Tensor:
             return cross_entropy(outputs.logits, batch.y)
 
         after, _ = second_step(net, local["global"], batch, plan, losses)

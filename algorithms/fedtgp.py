@@ -32,6 +32,7 @@ from algorithms.entry import About
 from algorithms.generators import DRAWN, linear_layer
 from algorithms.losses import cross_entropy, one_hot
 from algorithms.prototypes import (
+    epochs_of,
     mean_over_clients,
     nearness,
     no_prototypes,
@@ -162,7 +163,8 @@ class FedTGP(Algorithm):
             "lr": self.server_lr,
         }
         places = have.flatten().nonzero()[:, 0]
-        inputs = self._batches(fed.stream("fedtgp", server.round), places)
+        generator = fed.stream("fedtgp", server.round)
+        inputs = epochs_of(places, generator, self.server_batch_size, self.server_epochs)
         tgp = fed.repeat(self._train, server.extra["tgp"], inputs, given)
         known = torch.ones_like(server.extra["known"])
         return server.next({}, tgp=tgp, prototypes=prototypes_of(tgp), known=known)
@@ -177,20 +179,6 @@ class FedTGP(Algorithm):
         smallest = smallest.masked_fill(~present, -torch.inf)
         # A class alone is infinitely far from others, which leaves the threshold.
         return smallest.amax().clamp(max=self.margin_threshold)
-
-    def _batches(self, generator: torch.Generator, places: Tensor) -> dict[str, Tensor]:
-        """Return the places (steps, B) of each step's prototypes, and 0 as weight of a filling."""
-        size = self.server_batch_size
-        filling = -len(places) % size
-        orders = []
-        for _ in range(self.server_epochs):
-            orders.append(torch.randperm(len(places), generator=generator))
-        positions = F.pad(torch.stack(orders), (0, filling))
-        weight = F.pad(torch.ones(len(orders), len(places)), (0, filling))
-        return {
-            "places": places[positions.to(places.device)].view(-1, size),
-            "weight": weight.view(-1, size),
-        }
 
     def _train(self, net: Net, tgp: Params, batch: Any, given: Any) -> Params:
         """Take one step of SGD of the prototypes' network."""

@@ -104,7 +104,7 @@ class FML(Algorithm):
         with torch.no_grad():
             teacher = net({**private, **still}, batch.x).logits
 
-        def losses(outputs: Outputs) -> Tensor:
+        def losses(outputs: Outputs, weights: Params) -> Tensor:
             own = self.meme_ce_weight * cross_entropy(outputs.logits, batch.y)
             return own + (1 - self.meme_ce_weight) * kl(teacher, outputs.logits)
 

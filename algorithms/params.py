@@ -20,6 +20,11 @@ def head_names(net: Net) -> tuple[str, ...]:
     return tuple(name for name in net.names if name.startswith("head."))
 
 
+def body_names(net: Net) -> tuple[str, ...]:
+    """Return the names of the body's tensors, BatchNorm's statistics among them."""
+    return tuple(name for name in net.names if not name.startswith("head."))
+
+
 def mean_of(models: Sequence[Params]) -> Params:
     """Return the plain mean of models, name by name.
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.base import Data, Fed, Net, Params, Upload
@@ -48,6 +49,30 @@ def mean_over_clients(uploads: Upload) -> tuple[Tensor, Tensor]:
     have = (uploads["counts"] > 0).to(uploads["counts"])
     shares = have / have.sum(0).clamp(min=1)
     return (shares[..., None] * uploads["prototypes"]).sum(0), have.sum(0) > 0
+
+
+def epochs_of(
+    places: Tensor, generator: torch.Generator, size: int, epochs: int
+) -> dict[str, Tensor]:
+    """Draw the batches of a server's passes over prototypes, each pass in an order of its own.
+
+    Args:
+        places: (n,) of the prototypes among all that were uploaded.
+        generator: of the orders.
+        size: prototypes in a batch, B.
+        epochs: number of passes.
+
+    Returns:
+        `places` (steps, B), and `weight` (steps, B): 0 for what fills a pass's last batch, else 1.
+    """
+    filling = -len(places) % size
+    orders = [torch.randperm(len(places), generator=generator) for _ in range(epochs)]
+    positions = F.pad(torch.stack(orders), (0, filling))
+    weight = F.pad(torch.ones(epochs, len(places)), (0, filling))
+    return {
+        "places": places[positions.to(places.device)].view(-1, size),
+        "weight": weight.view(-1, size),
+    }
 
 
 def with_new(old: Prototypes, new: Tensor, present: Tensor) -> Prototypes:

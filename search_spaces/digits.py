@@ -136,6 +136,9 @@ SPACES = (
     _space("fedtgp", {"proto_weight": Grid(0.1, 1.0)}, {"server_epochs": 20}),
     _space("fedmd", {"digest_epochs": Grid(1, 5)}, {"digest_batch_size": 16}),
     _space("dsfl", {"aggregation": Grid("era", "sa")}, {"digest_batch_size": 16}),
+    _space("fedkd"),
+    _space("fedgh", {"server_lr": Grid(0.01, 0.1)}, {"server_epochs": 20}),
+    _space("fedrep", {"head_share": Grid(0.5, 0.9)}),
     _space("centralized"),
     _space("local"),
 )

@@ -16,7 +16,7 @@ Not expressed by a `Setting`:
       all clients' before it: 0.5 to 1.2 between these, where clients differ by 2 (docs/papers.md).
     - FedAvg's and FedProx's rows are of 150 and 110 rounds; all run 100 here. Whose model they
       measure, and how long Local trains, is not stated; here it is the global model, and as long.
-    - FeSEM, FedPer and FedRep, which this suite does not have. FEMNIST, and CIFAR-10 on a
+    - FeSEM and FedPer, which this suite does not have; FedRep. FEMNIST, and CIFAR-10 on a
       pretrained ResNet-18.
 """
 

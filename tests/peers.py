@@ -112,7 +112,7 @@ def fluke_algorithm(
     Args:
         kind: fluke's class.
         simulation: what to start from.
-        client: hyper-parameters of the clients beside those of local SGD.
+        client: hyper-parameters of the clients beside those of local SGD, or in their place.
         server: hyper-parameters of the server, which weights clients by examples unless told
             otherwise.
         model: of the server; None for the simulation's.
@@ -123,15 +123,15 @@ def fluke_algorithm(
         ClassificationEval(eval_every=setting.rounds + 1, n_classes=INFO.num_classes)
     )
     FlukeENV().set_eval_cfg(server=False, locals=False, pre_fit=False, post_fit=False)
-    clients = DDict(
-        batch_size=setting.batch_size,
-        local_epochs=setting.local_epochs,
-        loss="CrossEntropyLoss",
-        optimizer=DDict(name="SGD", lr=setting.lr),
-        scheduler=DDict(name="StepLR", gamma=1, step_size=1),
-        clipping=0,
-        **client,
-    )
+    own = {
+        "batch_size": setting.batch_size,
+        "local_epochs": setting.local_epochs,
+        "loss": "CrossEntropyLoss",
+        "optimizer": DDict(name="SGD", lr=setting.lr),
+        "scheduler": DDict(name="StepLR", gamma=1, step_size=1),
+        "clipping": 0,
+    }
+    clients = DDict(**{**own, **client})
     if clients_model is not None:
         clients.update(model=clients_model)
     options = DDict(

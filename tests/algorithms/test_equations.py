@@ -352,6 +352,22 @@ MUTANTS: dict[str, tuple[str, Make]] = {
             lambda h: {"ce_weight": h["meme_ce_weight"], "meme_ce_weight": h["ce_weight"]},
         ),
     ),
+    "FedRep's parts trained together": (
+        "fedrep",
+        twisted("fedrep", local_loss=local(lambda right, *of_batch: 0.0)),
+    ),
+    "bodies' plain mean": ("fedrep", twisted("fedrep", server_step=unweighted)),
+    "the mentee never trained": ("fedkd", twisted("fedkd", before_step=step_thrown_away)),
+    "changes never truncated": (
+        "fedkd",
+        changed("fedkd", lambda h: {"energy_start": 1.0, "energy_end": 1.0}),
+    ),
+    "mentees' plain mean": ("fedkd", twisted("fedkd", server_step=unweighted)),
+    "head of the prototypes before": ("fedgh", twisted("fedgh", upload=before_training)),
+    "one pass too many": (
+        "fedgh",
+        changed("fedgh", lambda h: {"server_epochs": h["server_epochs"] + 1}),
+    ),
     "no margin": ("fedtgp", changed("fedtgp", lambda h: {"margin_threshold": 0.0})),
     "FedTGP's term doubled": ("fedtgp", twisted("fedtgp", local_loss=twice_the_term)),
     "targets never digested": ("fedmd", changed("fedmd", lambda h: {"digest_epochs": 0})),

@@ -68,6 +68,8 @@ UNLIKE = {
     "fedtgp": "mlp+fd16/cnn_digits+fd16",
     "lg_fedavg": "mlp+fd16/cnn_digits+fd16",
     "fml": "mlp/cnn_digits",
+    "fedkd": "mlp/cnn_digits",
+    "fedgh": "mlp+fd16/cnn_digits+fd16",
 }
 
 

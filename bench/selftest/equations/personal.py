@@ -1,11 +1,11 @@
-"""Methods that leave each client a model of its own: Ditto, FD, LG-FedAvg, FML.
+"""Methods that leave each client a model of its own: Ditto, FD, FedRep, LG-FedAvg, FML.
 
 B batch, C classes, K clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -19,10 +19,12 @@ from bench.selftest.equations.lab import SIZES, TWO, forward
 from bench.selftest.equations.lab_run import (
     LabRun,
     Loss,
+    LossAndGrad,
     ce,
     every_local_gap,
     holds,
     local_gap,
+    loss_and_grad_of,
     mean_of,
 )
 from bench.selftest.equations.optimizers import Sgd, stepped
@@ -32,6 +34,8 @@ FD = "Jeong et al. 2018, Algorithm 1"
 FD_CODE = "HtFLlib's mean over all clients"
 LG_FEDAVG = "Liang et al. 2020, Algorithm 1"
 HEAD = ("head.weight", "head.bias")
+FEDREP = "Collins et al. 2021, Algorithm 1"
+FEDREP_STEPS = 4  # local steps of a client in a round
 FML = "Shen et al. 2020, local losses"
 DITTO = "Li et al. 2021 (Ditto), Algorithm 1"
 
@@ -138,6 +142,39 @@ def lg_gaps(run: LabRun) -> Iterator[float]:
         yield every_local_gap(run, ce, head)
 
 
+def by_part(w: Params, samples: Batch, part: Collection[str], names: Sequence[str]) -> LossAndGrad:
+    """Return the mean cross entropy, and its gradient, which is 0 outside of a part of `names`."""
+    printed = loss_and_grad_of(partial(mean_of, ce, samples), w, list(part))
+    zeros = {name: torch.zeros_like(w[name]) for name in names}
+    return LossAndGrad(printed.loss, {**zeros, **printed.grad})
+
+
+def rep_gaps(run: LabRun, head_share: float) -> Iterator[float]:
+    """Compare each step's loss and gradient, the averaged body and the heads in two rounds."""
+    heads = {k: {name: run.initial[name] for name in HEAD} for k in SIZES}
+    head_steps = round(head_share * FEDREP_STEPS)
+    names = run.net.trainable
+    body = [name for name in names if name not in HEAD]
+    for clients in TWO:
+        visits = {}
+        for k in clients:
+            visits[k] = run.visit(k, FEDREP_STEPS)
+            for step, (w, samples) in enumerate(run.passes(k, FEDREP_STEPS)):
+                if step <= head_steps:  # the model before the first step of the body, too
+                    heads[k] = {name: w[name] for name in HEAD}
+                part = HEAD if step < head_steps else body
+                expected = by_part({**w, **heads[k]}, samples, part, names)
+                yield gap(visits[k].step_loss(w, samples), expected)
+        ended = run.close(visits)
+        if head_steps == FEDREP_STEPS:
+            heads |= {k: {name: ended[k][name] for name in HEAD} for k in clients}
+        averaged = weighted(ended, SIZES)
+        sent = {name: value for name, value in averaged.items() if name not in HEAD}
+        yield run.model_gap(sent)
+        for k in SIZES:
+            yield gap(run.visit(k).local["params"], {**sent, **heads[k]})
+
+
 CHECKS: dict[str, tuple[Check, ...]] = {
     "ditto": (
         Check(
@@ -155,6 +192,11 @@ CHECKS: dict[str, tuple[Check, ...]] = {
             fd_gaps,
             {"distillation_weight": 2.0, "fd_exclude_self": False},
         ),
+    ),
+    "fedrep": (
+        Check("loss and gradient by part, 2 rounds", FEDREP, rep_gaps, {"head_share": 0.6}),
+        Check("the head alone", FEDREP, rep_gaps, {"head_share": 1.0}),
+        Check("the body alone, without BatchNorm", FEDREP, rep_gaps, {"head_share": 0.0}, False),
     ),
     "lg_fedavg": (Check("heads averaged, loss and gradient, 2 rounds", LG_FEDAVG, lg_gaps),),
     "fml": (

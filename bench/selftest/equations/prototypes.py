@@ -1,4 +1,4 @@
-"""Methods that exchange class means of features: FedProto, FedTGP.
+"""Methods that exchange class means of features: FedGH, FedProto, FedTGP.
 
 B batch, C classes, D features, K clients.
 """
@@ -50,6 +50,8 @@ TGP_OPTIONS = {
     "margin_threshold": 100.0,
 }
 HTFLLIB = "HtFLlib, clientproto.py"
+FEDGH = "Yi et al. 2023, the server's training of the head"
+HEAD = ("head.weight", "head.bias")
 
 
 @dataclass(frozen=True)
@@ -247,14 +249,73 @@ def one_by_one(
     run: LabRun, server_epochs: int, server_lr: float, server_batch_size: int
 ) -> Iterator[float]:
     """Compare the prototypes after a step on each of a client's prototypes, in some order."""
-    client = 1
     tgp: Params = dict(run.server.extra["tgp"])
-    run.round((client,))
-    means = [ended_means(run, client)]
+    means = [means_after_round(run)]
     gaps = []
     for order in permutations(range(len(means[0].mean))):
         after = trained(tgp, means, [[place] for place in order], server_lr, 100.0)
         gaps.append(gap(run.message()["prototypes"], network_output(after)))
+    yield min(gaps)
+
+
+def means_after_round(run: LabRun, client: int = 1) -> ClientMeans:
+    """Run a round of one client, and return the means of its trained model."""
+    run.round((client,))
+    return ended_means(run, client)
+
+
+def head_after(
+    head: Params, clients: list[ClientMeans], steps: Sequence[Sequence[int]], lr: float
+) -> Params:
+    """Return a head after steps of SGD on the cross entropy of client prototypes.
+
+    `steps` has, of each, the places of its client prototypes among all.
+    """
+    h: list[Tensor] = []
+    y: list[int] = []
+    for client in clients:
+        h += client.mean.values()
+        y += client.mean
+
+    def objective(places: Sequence[int], w: Params) -> Tensor:
+        losses = []
+        for place in places:
+            z = w["head.weight"] @ h[place] + w["head.bias"]
+            losses.append(-log_softmax(z)[y[place]])
+        return sum_of(losses) / len(losses)
+
+    for places in steps:
+        grad = loss_and_grad_of(partial(objective, places), head, list(head)).grad
+        head = {name: head[name] - lr * grad[name] for name in head}
+    return head
+
+
+def fedgh_gaps(
+    run: LabRun, server_epochs: int, server_lr: float, server_batch_size: int
+) -> Iterator[float]:
+    """Compare the server's head, each client's start, loss and gradient in two rounds."""
+    head = {name: run.initial[name] for name in HEAD}
+    yield gap(run.message()["params"], head)
+    for clients in TWO:
+        run.round(clients)
+        means = [ended_means(run, k) for k in clients]
+        everything = range(sum(len(client.mean) for client in means))
+        head = head_after(head, means, [everything] * server_epochs, server_lr)
+        yield gap(run.algorithm.evaluated(run.server), {"": {}, "_head": head})
+        yield gap(run.message()["params"], head)
+        yield every_local_gap(run, ce, head)
+
+
+def head_one_by_one(
+    run: LabRun, server_epochs: int, server_lr: float, server_batch_size: int
+) -> Iterator[float]:
+    """Compare the server's head after a step on each of a client's prototypes, in some order."""
+    means = [means_after_round(run)]
+    gaps = []
+    for order in permutations(range(len(means[0].mean))):
+        steps = [[place] for place in order]
+        head = {name: run.initial[name] for name in HEAD}
+        gaps.append(gap(run.message()["params"], head_after(head, means, steps, server_lr)))
     yield min(gaps)
 
 
@@ -263,6 +324,20 @@ def _check(title: str, source: str, weight: float, **forms: str) -> Check:
 
 
 CHECKS: dict[str, tuple[Check, ...]] = {
+    "fedgh": (
+        Check(
+            "head, loss and gradient, 2 rounds",
+            FEDGH,
+            fedgh_gaps,
+            {"server_epochs": 3, "server_lr": 0.05, "server_batch_size": 64},
+        ),
+        Check(
+            "steps on single prototypes",
+            FEDGH,
+            head_one_by_one,
+            {"server_epochs": 1, "server_lr": 0.05, "server_batch_size": 1},
+        ),
+    ),
     "fedproto": (
         _check("loss and gradient, 3 rounds, lambda=0.7", CODE, 0.7),
         _check("distances of class means", PRINTED, 2.0, proto_distance="class_means"),

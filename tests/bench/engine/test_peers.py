@@ -33,6 +33,7 @@ from fluke.algorithms import (
     fednova,
     fedproto,
     fedprox,
+    fedrep,
     lg_fedavg,
     moon,
     scaffold,
@@ -231,6 +232,26 @@ def test_flukes_fedproto_agrees_with_the_same_lambda_only(lam: float, agrees: bo
     without_tuning(theirs)
     ours = own_models(simulation)
     expected = [peers.params_of(client.model) for client in theirs.clients]
+    assert gap(ours, expected) <= TOLERANCE if agrees else gap(ours, expected) > APART
+
+
+@pytest.mark.parametrize(("tau", "agrees"), [(1, True), (2, False)])
+def test_flukes_fedrep_agrees_on_equal_epochs_only(tau: int, agrees: bool) -> None:
+    simulation = begin(Case("fedrep", fedrep.FedRep, {"head_share": 0.5}))
+    split = peers.BodyAndHead(simulation)
+    client = {"local_epochs": 1, "tau": tau}
+    encoder = copy.deepcopy(split.encoder)
+    theirs = peers.fluke_algorithm(fedrep.FedRep, simulation, client, {}, encoder, split)
+    for member in theirs.clients:  # fluke's share an object
+        member.model = copy.deepcopy(member.model)
+    without_tuning(theirs)
+    ours = own_models(simulation)
+    body = {f"body.{name}": value for name, value in theirs.server.model.named_parameters()}
+    expected = []
+    for member in theirs.clients:
+        own = member.model.get_local().named_parameters()
+        head = {f"head.{name}": value for name, value in own}
+        expected.append({name: value.detach() for name, value in (body | head).items()})
     assert gap(ours, expected) <= TOLERANCE if agrees else gap(ours, expected) > APART
 
 
