@@ -175,9 +175,8 @@ class FedKD(Algorithm):
         """Add the clients' mean change, truncated anew."""
         change, floats = truncated(cohort.mean(uploads["change"]), self._energy(fed, server))
         params = {name: value + change[name] for name, value in server.params.items()}
-        if len(cohort.ids) < fed.num_clients:
-            floats = _count(params)
-        return server.next(params, floats=floats)
+        all_took_part = len(cohort.ids) == fed.num_clients
+        return server.next(params, floats=floats if all_took_part else _count(params))
 
     def _energy(self, fed: Fed, server: Server) -> float:
         """Return the coming round's T."""

@@ -110,7 +110,8 @@ class FedRep(Algorithm):
     def _trains_head(self, local: Local, plan: LocalPlan) -> Tensor:
         """Return whether step number `steps`, from 1, is the head's."""
         head_steps = torch.round(self.head_share * plan.num_steps)
-        return local["steps"] <= head_steps
+        trains_head: Tensor = local["steps"] <= head_steps
+        return trains_head
 
     def _head(self, local: Local, plan: LocalPlan) -> Params:
         """Return the head: as trained, or as it was kept after its last step.

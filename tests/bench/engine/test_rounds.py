@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,25 @@ import torch
 import torch.nn.functional as F
 from conftest import TINY, largest_gap, simulate, toy_split, trained
 
-from algorithms.base import Algorithm, Params
+from algorithms.base import (
+    Algorithm,
+    Cohort,
+    Fed,
+    Local,
+    Memory,
+    Message,
+    Net,
+    Params,
+    Server,
+    Upload,
+)
 from bench.engine import evaluate
 from bench.engine.client_round import draw_schedule, steps_of
 from bench.engine.evaluate import Evaluator, Score, mean_measures
 from bench.engine.optimizers import clip, decays
 from bench.engine.pytree import num_bytes
 from bench.engine.rng import stream
+from bench.selftest.toy import INFO, SIZES
 from leaderboards.numbers import curve_of, numbers_of
 
 
@@ -153,6 +166,37 @@ def test_train_steps_are_a_clients_mean() -> None:
     per_round = np.mean([2 * -(-size // 8) for size in (21, 13, 9, 5)])
     assert simulation.progress.traffic.train_steps == 2 * per_round
     assert simulation.progress.samples == 2 * 2 * 48
+
+
+@dataclass(frozen=True)
+class Compressed(Algorithm):
+    """FedAvg that could be told by fewer numbers than it sends."""
+
+    down: float = 3.0
+
+    def broadcast(self, fed: Fed, server: Server) -> Message:
+        assert fed.rounds == TINY.rounds
+        return {**super().broadcast(fed, server), "floats": self.down}
+
+    def upload(self, net: Net, local: Local, *given: Any) -> tuple[Upload, Memory]:
+        upload, memory = super().upload(net, local, *given)
+        floats = (local["params"]["head.bias"] != 0).sum()
+        return {**upload, "floats": floats}, memory
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        assert set(uploads) == {"params"}
+        return super().server_step(fed, server, uploads, cohort)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_a_message_that_states_its_floats_has_so_many_bytes(backend: str) -> None:
+    simulation = simulate(Compressed(), participation=1.0, backend=backend)
+    simulation.advance(2)
+    traffic = simulation.progress.traffic
+    size = simulation.net.dtype.itemsize
+    clients = len(SIZES)
+    assert traffic.bytes_down == 2 * clients * 3 * size
+    assert traffic.bytes_up == 2 * clients * INFO.num_classes * size
 
 
 def test_whole_numbers_and_truths_are_averaged_as_numbers() -> None:
