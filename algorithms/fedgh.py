@@ -75,7 +75,7 @@ class FedGH(Algorithm):
     personal = True
 
     server_epochs: int = hyper(100, 1, packable=False)
-    server_lr: float = hyper(0.01, 0, open_low=True)
+    server_lr: float = hyper(0.01, 0, open_low=True, search=[0.001, 0.01, 0.1])
     server_batch_size: int = hyper(10, 1, packable=False)
 
     def init_server(self, fed: Fed, params: Params) -> Server:

@@ -64,7 +64,7 @@ class FedRep(Algorithm):
     uploads_model = False
     personal = True
 
-    head_share: float = hyper(10 / 11, 0, 1)
+    head_share: float = hyper(10 / 11, 0, 1, search=[0.5, 2 / 3, 10 / 11])
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with the body of w_0."""
