@@ -153,10 +153,18 @@ def from_json(text: str) -> tuple[Entry, ...]:
         for values in item.get("fields", ()):
             stated = dict(values.get("bounds", {}))
             stated["choices"] = tuple(stated.get("choices", ()))
-            fields.append(Field(**{**values, "bounds": Bounds(**stated)}))
+            search = _tried(values.get("search"))
+            fields.append(Field(**{**values, "bounds": Bounds(**stated), "search": search}))
         collections = {
             "needs": frozenset(item.get("needs", ())),
             "where": tuple(item.get("where", ())),
         }
         entries.append(Entry(**{**item, **collections, "fields": tuple(fields)}))
     return tuple(entries)
+
+
+def _tried(stated: Mapping[str, Any] | None) -> Grid | Range | None:
+    """Read the values to try of an index."""
+    if stated is None:
+        return None
+    return Grid(*stated["values"]) if "values" in stated else Range(**stated)

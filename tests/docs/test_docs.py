@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import sys
@@ -11,10 +12,12 @@ import make
 import pytest
 from commands import ROOT
 
-from algorithms import ALGORITHMS, INDEX, build
+from algorithms import ALGORITHMS, INDEX, Entry, Field, build
 from algorithms.base import layers
+from algorithms.entry import from_json
 from bench import __version__
 from bench.cli import COMMANDS, main
+from search_spaces.bounds import Bounds, Grid, Range
 
 README = (ROOT / "README.md").read_text()
 
@@ -30,6 +33,14 @@ def test_generated_pages_are_up_to_date() -> None:
     assert (ROOT / "docs" / "usage.md").read_text() == make.usage_page()
     assert (ROOT / "docs" / "papers.md").read_text() == make.papers_page()
     assert make.readme() == README
+
+
+@pytest.mark.parametrize("search", [None, Grid(0.5, 2), Range(0.1, 1.0), Range(1, 5, False, True)])
+def test_an_entry_is_read_as_it_was_written(search: Grid | Range | None) -> None:
+    fields = (Field("mu", "float", 1.0, Bounds(0, 2, open_low=True), search=search),)
+    written = Entry(name="mine", factory="mine:Mine", needs=frozenset({"sgd"}), fields=fields)
+    (read,) = from_json(json.dumps([written], default=make._stated))
+    assert read == written
 
 
 def test_every_list_of_differences_is_on_the_page() -> None:
