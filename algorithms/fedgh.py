@@ -26,9 +26,9 @@ from algorithms.base import (
     hyper,
 )
 from algorithms.entry import About
-from algorithms.losses import cross_entropy
-from algorithms.params import head_names
-from algorithms.prototypes import epochs_of, table_of_all, uploaded
+from algorithms.losses import cross_entropy, masked_mean
+from algorithms.params import descended, head_names
+from algorithms.prototypes import as_samples, epochs_of, table_of_all, uploaded
 
 
 @dataclass(frozen=True)
@@ -105,15 +105,10 @@ class FedGH(Algorithm):
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Train the head on the round's prototypes."""
-        have = uploads["counts"] > 0
-        given = {
-            "prototypes": uploads["prototypes"].flatten(0, 1),
-            "labels": torch.arange(have.shape[1], device=have.device).repeat(len(have)),
-            "lr": self.server_lr,
-        }
+        samples, places = as_samples(uploads)
         generator = fed.stream("fedgh", server.round)
-        places = have.flatten().nonzero()[:, 0]
         inputs = epochs_of(places, generator, self.server_batch_size, self.server_epochs)
+        given = {**samples, "lr": self.server_lr}
         return server.next(fed.repeat(self._train, server.params, inputs, given))
 
     def _train(self, net: Net, head: Params, batch: Any, given: Any) -> Params:
@@ -121,9 +116,5 @@ class FedGH(Algorithm):
         leaves = {name: value.detach().requires_grad_() for name, value in head.items()}
         logits = net.head(leaves, given["prototypes"][batch["places"]])
         losses = cross_entropy(logits, given["labels"][batch["places"]])
-        loss = (losses * batch["weight"]).sum() / batch["weight"].sum()
-        grads = torch.autograd.grad(loss, list(leaves.values()))
-        return {
-            name: value.detach() - given["lr"] * grad
-            for (name, value), grad in zip(leaves.items(), grads, strict=True)
-        }
+        loss = masked_mean(losses, batch["weight"])
+        return descended(leaves, loss, given["lr"])

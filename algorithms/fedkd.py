@@ -29,7 +29,7 @@ from algorithms.base import (
     hyper,
 )
 from algorithms.entry import About
-from algorithms.losses import cross_entropy, kl
+from algorithms.losses import cross_entropy, kl, masked_mean
 from algorithms.low_rank import truncated
 from algorithms.params import difference
 from algorithms.second_model import second_model, second_step
@@ -191,7 +191,7 @@ def _terms(own: Outputs, teacher: Outputs, batch: Batch) -> tuple[Tensor, Tensor
     """
     task = cross_entropy(own.logits, batch.y)
     total = task + cross_entropy(teacher.logits, batch.y)
-    mean = (total * batch.weight).sum() / batch.weight.sum().clamp(min=1)
+    mean = masked_mean(total, batch.weight)
     divisor = mean.clamp(min=LEAST_TASK_LOSS)
     hidden = (own.features - teacher.features).square().mean(-1)
     return task, kl(teacher.logits, own.logits) / divisor, hidden / divisor

@@ -30,8 +30,10 @@ from algorithms.base import (
 )
 from algorithms.entry import About
 from algorithms.generators import DRAWN, linear_layer
-from algorithms.losses import cross_entropy, one_hot
+from algorithms.losses import cross_entropy, masked_mean, one_hot
+from algorithms.params import descended
 from algorithms.prototypes import (
+    as_samples,
     epochs_of,
     mean_over_clients,
     nearness,
@@ -155,14 +157,8 @@ class FedTGP(Algorithm):
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Train the prototypes' network on the round's client prototypes."""
-        have = uploads["counts"] > 0
-        given = {
-            "prototypes": uploads["prototypes"].flatten(0, 1),
-            "labels": torch.arange(have.shape[1], device=have.device).repeat(len(have)),
-            "margin": self._margin(uploads),
-            "lr": self.server_lr,
-        }
-        places = have.flatten().nonzero()[:, 0]
+        samples, places = as_samples(uploads)
+        given = {**samples, "margin": self._margin(uploads), "lr": self.server_lr}
         generator = fed.stream("fedtgp", server.round)
         inputs = epochs_of(places, generator, self.server_batch_size, self.server_epochs)
         tgp = fed.repeat(self._train, server.extra["tgp"], inputs, given)
@@ -187,12 +183,8 @@ class FedTGP(Algorithm):
         apart = given["prototypes"][batch["places"]][:, None] - prototypes_of(leaves)
         margins = given["margin"] * one_hot(labels, len(tgp["embedding"]))
         losses = cross_entropy(-(torch.linalg.vector_norm(apart, dim=-1) + margins), labels)
-        loss = (losses * batch["weight"]).sum() / batch["weight"].sum()
-        grads = torch.autograd.grad(loss, list(leaves.values()))
-        stepped = {}
-        for (name, value), grad in zip(leaves.items(), grads, strict=True):
-            stepped[name] = value.detach() - given["lr"] * grad
-        return stepped
+        loss = masked_mean(losses, batch["weight"])
+        return descended(leaves, loss, given["lr"])
 
 
 def prototypes_of(tgp: Params) -> Tensor:

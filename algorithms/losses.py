@@ -96,3 +96,9 @@ def one_hot(labels: Tensor, num_classes: int) -> Tensor:
     """
     # torch's own function checks that all labels are in range, which a captured step cannot.
     return (labels[..., None] == torch.arange(num_classes, device=labels.device)).long()
+
+
+def masked_mean(values: Tensor, weight: Tensor) -> Tensor:
+    """Return the mean of values (B,) over the samples whose weight (B,) is 1, not padding."""
+    mean: Tensor = (values * weight).sum() / weight.sum().clamp(min=1)
+    return mean

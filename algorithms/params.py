@@ -43,6 +43,15 @@ def flat(model: Params, names: Collection[str]) -> Tensor:
     return torch.cat([model[name].flatten() for name in names])
 
 
+def descended(leaves: Params, loss: Tensor, lr: float | Tensor) -> Params:
+    """Return leaf tensors after a step of SGD without momentum on a loss, a scalar of them."""
+    grads = torch.autograd.grad(loss, list(leaves.values()))
+    after = {}
+    for (name, value), grad in zip(leaves.items(), grads, strict=True):
+        after[name] = value.detach() - lr * grad
+    return after
+
+
 def difference(left: Params, right: Params, names: Collection[str]) -> Params:
     """Return left - right, name by name; leading axes that one of them lacks are broadcast."""
     return {name: left[name] - right[name] for name in names}

@@ -51,6 +51,18 @@ def mean_over_clients(uploads: Upload) -> tuple[Tensor, Tensor]:
     return (shares[..., None] * uploads["prototypes"]).sum(0), have.sum(0) > 0
 
 
+def as_samples(uploads: Upload) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the uploaded `prototypes` (m C, D) with their `labels` (m C,).
+
+    Returns:
+        These, and the places (n,) of the prototypes that stand for samples.
+    """
+    have = uploads["counts"] > 0
+    labels = torch.arange(have.shape[1], device=have.device).repeat(len(have))
+    samples = {"prototypes": uploads["prototypes"].flatten(0, 1), "labels": labels}
+    return samples, have.flatten().nonzero()[:, 0]
+
+
 def epochs_of(
     places: Tensor, generator: torch.Generator, size: int, epochs: int
 ) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, LocalPlan, Net, Outputs, Params
+from algorithms.losses import masked_mean
 from algorithms.params import zeros_like
 
 Losses = Callable[[Outputs, Params], Tensor]
@@ -48,7 +49,7 @@ def second_step(
         everything = {**weights, **moved}
         outputs = net({name: everything[name] for name in net.names}, batch.x)
         of_samples = losses(outputs, weights)
-        mean = (of_samples * batch.weight).sum() / batch.weight.sum().clamp(min=1)
+        mean = masked_mean(of_samples, batch.weight)
         return mean, (outputs, moved)
 
     grads, (outputs, moved) = torch.func.grad(objective, has_aux=True)(weights)

@@ -137,9 +137,14 @@ def lg_gaps(run: LabRun) -> Iterator[float]:
     """Compare the averaged head, each client's start, loss and gradient in two rounds."""
     for clients in TWO:
         averaged = weighted(run.round(clients), SIZES)
-        head = {name: averaged[name] for name in HEAD}
+        head = head_of(averaged)
         yield run.model_gap(head)
         yield every_local_gap(run, ce, head)
+
+
+def head_of(w: Params) -> Params:
+    """Return a model's head."""
+    return {name: w[name] for name in HEAD}
 
 
 def by_part(w: Params, samples: Batch, part: Collection[str], names: Sequence[str]) -> LossAndGrad:
@@ -151,7 +156,7 @@ def by_part(w: Params, samples: Batch, part: Collection[str], names: Sequence[st
 
 def rep_gaps(run: LabRun, head_share: float) -> Iterator[float]:
     """Compare each step's loss and gradient, the averaged body and the heads in two rounds."""
-    heads = {k: {name: run.initial[name] for name in HEAD} for k in SIZES}
+    heads = dict.fromkeys(SIZES, head_of(run.initial))
     head_steps = round(head_share * FEDREP_STEPS)
     names = run.net.trainable
     body = [name for name in names if name not in HEAD]
@@ -161,13 +166,13 @@ def rep_gaps(run: LabRun, head_share: float) -> Iterator[float]:
             visits[k] = run.visit(k, FEDREP_STEPS)
             for step, (w, samples) in enumerate(run.passes(k, FEDREP_STEPS)):
                 if step <= head_steps:  # the model before the first step of the body, too
-                    heads[k] = {name: w[name] for name in HEAD}
+                    heads[k] = head_of(w)
                 part = HEAD if step < head_steps else body
                 expected = by_part({**w, **heads[k]}, samples, part, names)
                 yield gap(visits[k].step_loss(w, samples), expected)
         ended = run.close(visits)
         if head_steps == FEDREP_STEPS:
-            heads |= {k: {name: ended[k][name] for name in HEAD} for k in clients}
+            heads |= {k: head_of(ended[k]) for k in clients}
         averaged = weighted(ended, SIZES)
         sent = {name: value for name, value in averaged.items() if name not in HEAD}
         yield run.model_gap(sent)
