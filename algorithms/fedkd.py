@@ -44,12 +44,12 @@ class FedKD(Algorithm):
     With task losses CE_m of the mentor and CE_s of the mentee, means over the batch, the mentor's
     objective is CE_m + (KL(p_s || p_m) + H) / (CE_m + CE_s), and the mentee's is
     CE_s + (KL(p_m || p_s) + H) / (CE_m + CE_s), where H is the mean square of h_m - W h_s, of
-    features h. Each is minimised by its own model, and W with the mentee; both take one step on
-    each batch, from the outputs of both before it. A client uploads the mentee's change in the
-    round. Of each matrix of it the fewest singular values travel that hold a share T of the energy,
-    and so of the clients' mean change; T grows linearly over the rounds. The row `fedkd` evaluates
-    the mentors, which never leave their clients, `fedkd_mentee` the mentee. The mentee has the
-    network of the setting's `model`.
+    features h. The mentee's step also trains W. Both models take one step on each batch, from the
+    outputs of both before it. A client uploads the mentee's change in the round, and the server
+    adds the clients' mean change. Both are truncated: of each matrix the fewest singular values
+    travel that hold a share T of its energy, the sum of their squares. T grows linearly over the
+    rounds. The row `fedkd` evaluates the mentors, which never leave their clients, `fedkd_mentee`
+    the mentee, whose network is that of the setting's `model`.
 
     Args:
         energy_start: T before round 1.
@@ -63,10 +63,11 @@ class FedKD(Algorithm):
            is not. In the authors' code and in HtFLlib both losses move both models. Their KL is
            PyTorch's mean over all entries, which divides by B C.
         3. The denominator is at least 1e-8. HtFLlib clips gradients at norm 10.
-        4. Truncated is the mentee's change, as in the authors' code; HtFLlib truncates its weights.
-           Convolutions are matrices with their output channels as rows. Both codes set a matrix to
-           zero that needs all of its singular values, and the authors' restores a matrix without
-           making Sigma a diagonal; here a matrix travels whole if that takes fewer floats.
+        4. The mentee's change is truncated, as in the authors' code; HtFLlib truncates its weights.
+           A convolution is a matrix with its output channels as rows. Both codes set a matrix to
+           zero that needs all of its singular values, and the authors' code multiplies by the
+           vector of singular values where a diagonal matrix is meant. Here a matrix travels whole
+           if that takes fewer floats.
         5. Clients are averaged by examples. The code takes the plain mean.
         6. A client that was absent needs more than the last change. If not all clients take part in
            each round, the whole mentee is counted down.
@@ -78,6 +79,7 @@ class FedKD(Algorithm):
         name="fedkd",
         paper="Wu et al. 2022",
         equations="adaptive mutual distillation, dynamic gradient approximation",
+        defaults_follow="the authors' code",
         summary="private mentors and an averaged mentee teach each other; it travels at low rank",
         down="at most P",
         up="at most P",

@@ -38,7 +38,7 @@ class FedRep(Algorithm):
     the body under the new head. There is one model per client, the averaged body with its head.
 
     Args:
-        head_share: share of a client's steps that train the head, rounded to whole steps. Ten
+        head_share: share of a client's steps that train the head, rounded to whole steps; ten
             epochs of the head and one of the body are 10/11 of 11 local epochs.
 
     Differences from the paper:
@@ -54,6 +54,7 @@ class FedRep(Algorithm):
         name="fedrep",
         paper="Collins et al. 2021",
         equations="Algorithm 1",
+        defaults_follow="the paper: ten epochs of the head, one of the body",
         summary="averages bodies only; clients train a head of their own first, one personal model "
         "a client",
         down="P - C D - C",
