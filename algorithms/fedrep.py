@@ -48,6 +48,8 @@ class FedRep(Algorithm):
         3. The head is the last layer, in `lenet5_120` the last two. BatchNorm's statistics belong
            to the body, and move in all steps.
         4. A client that trains with weight decay also decays the body while it trains its head.
+           With weight decay or momentum, what is measured of a client's model right after its
+           training (`--track local`, `drift`) is under a head that moved on with the body.
     """
 
     about = About(
@@ -97,9 +99,12 @@ class FedRep(Algorithm):
         plan: LocalPlan,
     ) -> Tensor:
         """Return the cross entropy, of which only the trained part has a gradient."""
-        features = net(local["params"], batch.x).features
-        features = torch.where(self._trains_head(local, plan), features.detach(), features)
-        return cross_entropy(net.head(self._head(local, plan), features), batch.y)
+        trains_head = self._trains_head(local, plan)
+        model = {**local["params"], **self._head(local, plan)}
+        for name in body_names(net):
+            if name in net.trainable:
+                model[name] = torch.where(trains_head, model[name].detach(), model[name])
+        return cross_entropy(net(model, batch.x).logits, batch.y)
 
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan

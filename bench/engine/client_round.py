@@ -38,7 +38,6 @@ from bench.engine.server_context import FedView
 from leaderboards.numbers import check_own
 from search_spaces.setting import Setting
 
-NOT_SENT = ("metrics", "floats")  # entries of an upload that the server does not see
 LOSS = ""  # among means over steps: that of the loss itself, beside those of its terms
 
 
@@ -401,8 +400,9 @@ def finish(
     upload = tensors(upload, federation.device, federation.dtype)
     terms = {name: mean for name, mean in means.items() if name != LOSS}
     metrics = joined_metrics(terms, upload.get("metrics", {}))
-    bytes_up = sent_bytes(upload, federation.dtype)
-    upload = {name: tree for name, tree in upload.items() if name not in NOT_SENT}
+    sent = {name: tree for name, tree in upload.items() if name != "metrics"}
+    bytes_up = sent_bytes(sent, federation.dtype)
+    upload = {name: tree for name, tree in sent.items() if name != "floats"}
     return ClientResult(
         client=work.client,
         params=local["params"],
@@ -418,10 +418,22 @@ def finish(
 
 
 def sent_bytes(sent: Mapping[str, Any], dtype: torch.dtype) -> int:
-    """Count the bytes of a message or an upload: of its `floats`, or else of its tensors."""
-    if "floats" in sent:
-        return int(sent["floats"]) * dtype.itemsize
-    return num_bytes({name: tree for name, tree in sent.items() if name not in NOT_SENT})
+    """Count the bytes of a message or an upload: of its `floats`, or else of its tensors.
+
+    Raises:
+        ValueError: `floats` is no finite number from 0 on.
+    """
+    if "floats" not in sent:
+        return num_bytes(sent)
+    floats = sent["floats"]
+    is_number = isinstance(floats, Tensor) and floats.dim() == 0 and not floats.is_complex()
+    number = float(floats) if is_number else math.nan
+    if not 0 <= number < math.inf:
+        got = repr(floats)
+        if isinstance(floats, Tensor):
+            got = f"{floats.tolist()}"
+        raise ValueError(f"`floats`, the size of what is sent, must be a number >= 0, got {got}")
+    return math.ceil(number * dtype.itemsize)
 
 
 def joined_metrics(first: Mapping[str, Tensor], second: Any) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from bench.data.dataset import PAD
 KEPT_PARTS = 4  # training and test parts of two data sets
 # Inputs up to this size are made once: small batches are bound by calls, not by memory.
 READY_BYTES = 16 * 2**20
+CHUNK = 1024  # samples that are compared at once
 MULTIPLE = 8  # lengths of texts are rounded up to a multiple of it: fewer shapes, and aligned ones
 # Augmentation.
 PADDING = 4
@@ -86,6 +87,16 @@ def samples(
 ) -> Samples:
     """Return the `train` or `test` part of a data set. All runs of a process share one copy."""
     return make_samples(dataset, part, info, normalization, augmentation, device, dtype)
+
+
+def are_equal(one: Samples, other: Samples) -> bool:
+    """Tell whether two parts have the same inputs and labels. Those of one data set are one."""
+    if one is other:
+        return True
+    if not torch.equal(one.labels, other.labels):
+        return False
+    chunks = torch.split(torch.arange(len(one.labels), device=one.labels.device), CHUNK)
+    return all(torch.equal(one.at(chunk), other.at(chunk)) for chunk in chunks)
 
 
 class Normaliser:

@@ -383,6 +383,7 @@ class Simulation:
         number = self.round + 1
         with self.context.products(), self.context.own_draws("start", number):
             job = RoundWork(self.context, [], self._message(), number, self._lr(number))
+            sent_bytes(job.message, self.net.dtype)  # refuses a size before the clients train
             for client in self.participants(number):
                 own = job.of(client)
                 memory = self._memory(client)

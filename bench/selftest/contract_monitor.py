@@ -98,23 +98,23 @@ class ContractMonitor(Plugin):
         self.log.mapped.add((hook, plan.round))
 
         def copy_of(tensor: Tensor) -> Tensor:
-            return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+            return tensor.detach().clone()[None].requires_grad_(tensor.requires_grad)
 
-        copied = tree_map(copy_of, local)
+        stacked = tree_map(copy_of, local)
         others = [
             replace(argument, reported={}) if isinstance(argument, Batch) else argument
             for argument in others
         ]
         numbers = torch.tensor([[plan.round, plan.lr, plan.num_steps]]).to(plan.num_steps)
 
-        def mapped(row: Tensor) -> Tensor:
+        def mapped(row: Tensor, own: Local) -> Tensor:
             round, lr, num_steps = row.unbind()
             as_tensors = replace(plan, round=round, lr=lr, num_steps=num_steps)
-            getattr(self.base, hook)(net, copied, *others, as_tensors)
+            getattr(self.base, hook)(net, own, *others, as_tensors)
             return row
 
         with self.log.finding.case(AS_TENSORS.format(hook)):
-            vmap(mapped, randomness="same")(numbers)
+            vmap(mapped, randomness="same")(numbers, stacked)
         return result
 
     def _expect_plain_tree(self, hook: str, tree: Any) -> None:

@@ -12,6 +12,7 @@ import torch
 from bench.engine.client_round import ClientResult, RoundWork
 from bench.engine.process import give_back_gpu_memory, is_out_of_memory
 from bench.engine.pytree import shapes
+from bench.engine.samples import are_equal
 from bench.engine.stacked.batched_hparams import Differences, constants
 from bench.engine.stacked.stack import Stack, StackEntry
 from bench.engine.stacked.step_executors import (
@@ -115,6 +116,10 @@ class Stacked:
 
         Returns the error that ended this, or None.
         """
+        first, *others = [job.context.federation.train for job in waiting]
+        if not all(are_equal(first, other) for other in others):
+            # A stack takes all batches from the samples of one run.
+            return ValueError("their training samples or labels differ")
         complete = self._by_structure([*waiting])
         while waiting:
             run = result_or_error(next, complete)

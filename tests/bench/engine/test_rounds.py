@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import SimpleNamespace
@@ -197,6 +198,44 @@ def test_a_message_that_states_its_floats_has_so_many_bytes(backend: str) -> Non
     clients = len(SIZES)
     assert traffic.bytes_down == 2 * clients * 3 * size
     assert traffic.bytes_up == 2 * clients * INFO.num_classes * size
+
+
+def test_a_fraction_of_a_float_is_counted_in_whole_bytes() -> None:
+    simulation = simulate(Compressed(down=2.3), participation=1.0)
+    simulation.advance(1)
+    size = simulation.net.dtype.itemsize
+    assert simulation.progress.traffic.bytes_down == len(SIZES) * math.ceil(2.3 * size)
+
+
+@pytest.mark.parametrize(
+    "floats", [-5.0, math.nan, math.inf, torch.ones(1), torch.ones(3), "12", 1j]
+)
+def test_a_size_that_is_no_number_is_named_before_clients_train(floats: Any) -> None:
+    class Wrong(Algorithm):
+        def broadcast(self, fed: Fed, server: Server) -> Message:
+            return {**super().broadcast(fed, server), "floats": floats}
+
+        def start(self, *given: Any) -> Local:
+            raise AssertionError("a client begins")
+
+    with pytest.raises(
+        ValueError, match="`floats`, the size of what is sent, must be a number >= 0"
+    ):
+        simulate(Wrong()).advance(1)
+
+
+def test_metrics_of_a_message_are_sent_and_counted() -> None:
+    class Renamed(Algorithm):
+        def broadcast(self, fed: Fed, server: Server) -> Message:
+            return {"metrics": server.params}
+
+        def start(self, fed: Fed, message: Message, *given: Any) -> Local:
+            return {"params": message["metrics"]}
+
+    simulation = simulate(Renamed(), participation=1.0)
+    simulation.advance(1)
+    sent = num_bytes(simulation.server.params)
+    assert simulation.progress.traffic.bytes_down == len(SIZES) * sent
 
 
 def test_whole_numbers_and_truths_are_averaged_as_numbers() -> None:

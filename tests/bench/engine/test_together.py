@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
 from algorithms.t1 import T1
 from bench.engine.loop import Loop
+from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.stack import Stack
 from bench.engine.together import advance_together
@@ -47,6 +49,31 @@ def test_in_a_loop_members_equal_lone_runs_bit_for_bit() -> None:
     pack = [simulate("fedcad", "loop", seed=seed) for seed in (0, 1)]
     assert not advance_together(pack, ROUNDS)
     assert all(identical(one, other) for one, other in zip(alone, pack, strict=True))
+
+
+def with_labels(run: Simulation, labels: Tensor) -> Simulation:
+    """The run, with other labels of its training samples."""
+    run.federation.train = copy.copy(run.federation.train)
+    run.federation.train.labels = labels
+    return run
+
+
+def test_runs_on_other_labels_train_one_by_one() -> None:
+    labels = simulate("fedavg").federation.train.labels
+    alone = [with_labels(simulate("fedavg", "stacked"), labels.roll(k)) for k in (0, 1)]
+    pack = [with_labels(simulate("fedavg", "stacked"), labels.roll(k)) for k in (0, 1)]
+    for run in alone:
+        run.advance(2)
+    with pytest.warns(Slower, match="samples or labels differ"):
+        assert not advance_together(pack, 2)
+    assert all(identical(one, other) for one, other in zip(alone, pack, strict=True))
+
+
+def test_copies_of_the_same_samples_train_together() -> None:
+    labels = simulate("fedavg").federation.train.labels
+    pack = [with_labels(simulate("fedavg", "stacked", seed=k), labels.clone()) for k in (0, 1)]
+    assert not advance_together(pack, 1)
+    assert apart(pack) is None
 
 
 def test_those_behind_catch_up() -> None:
