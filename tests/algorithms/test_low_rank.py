@@ -18,7 +18,7 @@ def test_the_size_of_entries_changes_no_rank(scale: float, energy: float) -> Non
     expected, count = truncated({"w": matrix}, energy)
     left, floats = truncated({"w": scale * matrix}, energy)
     assert 0 < int(floats) == int(count)
-    torch.testing.assert_close(left["w"] / scale, expected["w"])
+    torch.testing.assert_close(left["w"] / scale, expected["w"], rtol=1e-3, atol=1e-3)
 
 
 def test_all_energy_keeps_no_rounding() -> None:
