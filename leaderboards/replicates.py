@@ -29,8 +29,12 @@ def without_partition_seed(setting_json: str) -> tuple[str, int | None]:
 
 def partitions(runs: pd.DataFrame) -> pd.Series:
     """Return the seed of each run's partition, int64."""
-    seeds = by_text(runs["setting_json"], lambda text: without_partition_seed(text)[1])
-    own = seeds.astype("Int64")
+    import pandas as pd
+
+    texts = runs["setting_json"]
+    seeds = {text: without_partition_seed(text)[1] for text in texts.unique()}
+    # Not by way of float64, which pandas makes of numbers and None, and which has 53 bits.
+    own = pd.Series([seeds[text] for text in texts], index=runs.index, dtype="Int64")
     return own.fillna(runs["seed"]).astype("int64")
 
 

@@ -126,7 +126,7 @@ class Setting:
         choices=STEP_RULES,
         packable=True,
     )
-    batch_size: int = _setting(64, "examples B in a local step", 1)
+    batch_size: int = _setting(64, "examples B in a local step", 1, 10**9)
     optimizer: str = _setting("sgd", "local optimiser, made anew each round", choices=OPTIMIZERS)
     lr: float = _setting(0.01, "local learning rate of round 1", 0, open_low=True, packable=True)
     lr_decay: float = _setting(
@@ -182,6 +182,7 @@ class Setting:
         None,
         "seed of the data subset, the splits, the partition and w_0; none for the run's own seed",
         0,
+        2**63 - 1,
         packable=True,
     )
     classes_per_client: int = _setting(

@@ -102,7 +102,8 @@ def whole_numbers(first: int, last: int) -> list[int]:
 
     In a short range Vega's own ticks would include halves.
     """
-    step = next(size for size in ROUND if size * TICKS >= last - first)
+    spaced = -(-(last - first) // TICKS)  # of a range that is longer than any run
+    step = next((size for size in ROUND if size >= spaced), spaced)
     return [at for at in range(first // step * step, last + 1, step) if at >= first]
 
 

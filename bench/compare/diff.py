@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.compare.filters import run_of_key
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.words import KEY_SHOWN, folders_of, unknown
+from bench.terminal.words import KEY_SHOWN, folders_of, plain_text, unknown
 from leaderboards.numbers import is_number
 from leaderboards.shell_text import typed
 
@@ -49,9 +49,12 @@ def _parser() -> Parser:
         epilog=_EPILOG,
     )
     parser.add_argument(
-        "first", metavar="A", help="a run key, or its first characters; or PAPER/DATASET"
+        "first",
+        metavar="A",
+        type=plain_text,
+        help="a run key, or its first characters; or PAPER/DATASET",
     )
-    parser.add_argument("second", metavar="B", help="likewise")
+    parser.add_argument("second", metavar="B", type=plain_text, help="likewise")
     parser.add_argument(
         "--out", nargs="+", metavar="DIR", help="result folders (default as for compare)"
     )

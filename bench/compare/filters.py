@@ -19,6 +19,7 @@ from bench.terminal.words import (
     OUTS,
     SELECT_ON,
     flag,
+    is_folder,
     run_keys,
     some_of,
     split_list,
@@ -178,9 +179,9 @@ def _board_folder(name: str) -> Path:
     boards = {path.parent.name: path.parent for path in BOARDS.glob("*/runs")}
     if name in boards:
         return boards[name]
-    folder = Path(name)
-    if not folder.is_dir():
+    if not name or not is_folder(name):
         raise unknown("board", name, boards)
+    folder = Path(name)
     if not (folder / BOARD_FILE).exists():
         raise UsageError(
             f"--board {typed(name)}: {folder / BOARD_FILE} is missing; write it "

@@ -266,6 +266,11 @@ def _deal_first_accepted(
     `name`: of the partition, for messages.
     """
     samples = len(wanted.labels)
+    if samples < min_size:
+        raise UsageError(
+            f"partition {name} gives each client at least {min_size:,} samples, and there are "
+            f"{samples:,} to train on: use more data, or another partition"
+        )
     if wanted.num_clients * min_size > samples:
         raise UsageError(
             f"num_clients must be <= {samples // min_size} for partition {name}, which gives each "

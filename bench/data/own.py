@@ -386,6 +386,8 @@ class CsvFile(OwnFiles):
                 f"it has {len(names):,} columns, and at most {MOST_COLUMNS:,} are allowed: leave "
                 "some out"
             )
+        if not any(names):
+            raise self.problem("its first line, which names the columns, is empty: remove it")
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             raise self.problem(f"the header has {_some(repeated)} more than once: rename columns")

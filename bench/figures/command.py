@@ -29,7 +29,7 @@ from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.catalogue import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
-from bench.terminal.words import IMPORT, counted, folders_of, some_of, split_list
+from bench.terminal.words import IMPORT, beside_results, counted, folders_of, some_of, split_list
 from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _figures(arguments: argparse.Namespace) -> None:
     figures = _requested(arguments)
     where = filters(arguments)
     usual = Path("figures", board_name(arguments.board) if arguments.board else "")
-    target: Path = arguments.to or usual
+    target = beside_results(arguments.to or usual, "--to")
     if target.exists() and not target.is_dir():
         raise UsageError(f"--to names a folder, but {target} is a file")
     drawing = bool(arguments.names or arguments.all)

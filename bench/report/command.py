@@ -23,7 +23,7 @@ from bench.compare.filters import (
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.render import note_superseded
-from bench.terminal.words import counted, folders_of
+from bench.terminal.words import beside_results, counted, folders_of, plain_text
 from leaderboards.rows.files import typed_file
 
 _EPILOG = """\
@@ -63,7 +63,7 @@ def _parser() -> Parser:
         metavar="FILE",
         help="the page (default: report.html)",
     )
-    add("--title", metavar="T", help="its heading")
+    add("--title", metavar="T", type=plain_text, help="its heading")
     selection_options(parser)
     return parser
 
@@ -72,7 +72,7 @@ def _report(arguments: argparse.Namespace) -> None:
     from bench.report.page import TITLE, page
     from bench.stored.results import read
 
-    target: Path = arguments.to
+    target = beside_results(arguments.to, "--to")
     selected = selection(arguments)
     if target.is_dir():
         raise UsageError(

@@ -149,7 +149,7 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
     names: list[str] = []
     for word in words or ():
         # A folder may have a comma or a blank in its name, and many names are longer than one.
-        names += [word] if _is_folder(word) else split_list([word])
+        names += [word] if is_folder(word) else split_list([word])
     folders = list(dict.fromkeys(map(Path, names)))
     missing = [str(folder) for folder in folders if len(folders) > 1 and not folder.exists()]
     if missing:
@@ -157,7 +157,8 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
     return [checked_path(folder) for folder in folders or [default_out()]]
 
 
-def _is_folder(path: str) -> bool:
+def is_folder(path: str) -> bool:
+    """Tell whether a path, which may be anything that was typed, is a folder."""
     try:
         return Path(path).is_dir()
     except OSError:
@@ -219,13 +220,35 @@ def resolved(path: str) -> Path:
 def result_folder(path: str | Path | None, option: str = "--out or FEDKD_OUT") -> Path:
     """Resolve the named result folder, or the default one, which need not exist.
 
-    Raises UsageError as `checked_path`, or if it is no folder.
+    Raises UsageError as `checked_path`, if it is no folder, or within another one's rows.
     """
     out = whole_path(path or default_out())
     if out.exists() and not out.is_dir():
         kind = "a file" if out.is_file() else "no folder"
         raise UsageError(f"{out} is {kind}, and results are a folder: name another with {option}")
-    return out
+    return beside_results(out, option)
+
+
+def beside_results(path: Path, option: str) -> Path:
+    """Return a path to write at; raises UsageError within the rows of a result folder."""
+    from leaderboards.rows.files import results_around
+
+    out = results_around(path)
+    if out is not None:
+        raise UsageError(
+            f"{option} {path} lies among the rows of the result folder {out}, which must hold "
+            "nothing else: name another place"
+        )
+    return path
+
+
+def plain_text(text: str) -> str:
+    """Return a text of the command line; raises ArgumentTypeError if it is not UTF-8."""
+    from leaderboards.shell_text import is_text
+
+    if not is_text(text):
+        raise ArgumentTypeError(f"{text!r} is not UTF-8: type it anew, or set PYTHONUTF8=1")
+    return text
 
 
 def pack_size(text: str) -> int | str:

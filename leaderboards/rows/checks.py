@@ -35,6 +35,8 @@ _ALLOWED: dict[str, tuple[Any, ...]] = {
     "selected_on": SELECTED_ON,
     "schema_version": (SCHEMA_VERSION,),
 }
+# What readers take from `setting_json` alone, by the type that they ask for, and how it is said.
+_OF_SETTINGS = {"partition_seed": (int, "a whole number >= 0"), "client_models": (str, "text")}
 _RUN_KEY = "[0-9a-f]{64}"
 _LONGEST = 200  # characters of a text in a message
 
@@ -165,7 +167,7 @@ def _distinct_json_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
 
 
 def curve_problems(row: Mapping[str, Any], curve: Curve) -> Iterator[str]:
-    """Yield the numbers of a row that its curve contradicts, and the curve's wrong fractions.
+    """Yield the numbers of a row that its curve contradicts, and the curve's wrong points.
 
     A number that is empty or missing in the row is no fault.
     """
@@ -173,7 +175,11 @@ def curve_problems(row: Mapping[str, Any], curve: Curve) -> Iterator[str]:
         stored = row.get(name)
         if stored is not None and stored != value:
             yield f"{name} is {stored}, not {value}"
+    last = row.get("rounds")
     for metric, values in curve.items():
+        late = [at for at in values if last is not None and at > last]
+        if late:
+            yield f"{metric} has a value in round {late[0]}, of {last} rounds"
         outside = [at for at, value in values.items() if not 0 <= value <= 1]
         if outside and metric_named(metric).unit == FRACTION:
             value = values[outside[0]]
@@ -204,12 +210,23 @@ def _json_problems(name: str, text: Any, columns: Mapping[str, Any]) -> Iterator
             "hp_json has a hyper-parameter named json: "
             "its column would be hp_json, which holds all of them"
         )
+    for key, (kind, allowed) in _OF_SETTINGS.items():
+        value = values.get(key)
+        if name == "setting_json" and key in values and not _is_of(kind, value):
+            yield f"{key} in setting_json must be {allowed}, got {value!r}"
     differ = []
     for key in columns:
         if key not in values or columns_json[key] != canonical_json({key: values[key]}):
             differ.append(key)
     if differ:
         yield f"{name} and the columns disagree about {', '.join(differ)}: {name} is {_cut(text)}"
+
+
+def _is_of(kind: type, value: Any) -> bool:
+    """Tell whether a value is text, or a whole number from 0 on, as `kind` asks."""
+    if kind is int:
+        return type(value) is int and value >= 0
+    return isinstance(value, kind)
 
 
 def _cut(text: Any) -> Any:

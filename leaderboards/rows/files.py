@@ -176,6 +176,16 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
 
 
+def results_around(path: Path) -> Path | None:
+    """Return the result folder whose rows, curves or the like lie where `path` is; None if none."""
+    whole = Path(os.path.realpath(path))
+    for place in (whole, *whole.parents):
+        rows = place.parent / "runs"
+        if place.name in PARTS and any(rows.glob("*.parquet")):
+            return place.parent
+    return None
+
+
 @contextmanager
 def typed_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file that the user has named, to write; raises as `atomic_file`.
@@ -356,8 +366,8 @@ def read_table(
             groups = list(_groups_with(file, sorted(keys)))
         names = None if columns is None else [*columns]
         table = file.read_row_groups(groups, columns=names, use_threads=False)
+        check_size(table, path.lstat().st_size)  # the sizes that a file states may be untrue
         if repeated:
-            check_size(table, path.lstat().st_size)
             table = plain(table, dictionaries)
         # Refuses invalid text: files of earlier versions have no checksums.
         table.validate(full=True)

@@ -281,7 +281,7 @@ def _compare_with_curves(index: pa.Table, checked: FolderCheck) -> None:
     points, _ = read_curves(index)
     checked.points += points.num_rows
     curves = curves_of_rows(points)
-    stored = read_rows(index, READ_OFF_CURVES).to_pylist()
+    stored = read_rows(index, [*READ_OFF_CURVES, "rounds"]).to_pylist()
     for row, name, numbers in zip(index.to_pylist(), row_names(index), stored, strict=True):
         if name not in curves and row["status"] == "finished":
             checked.without_curve.append(row)

@@ -36,6 +36,13 @@ def replicated(generator: random.Random, count: int = 4) -> list[dict[str, Any]]
     ]
 
 
+def test_partition_seeds_keep_all_their_digits() -> None:
+    seeds = [2**53, 2**53 + 1, 2**63 - 1]
+    rows = [make_row("fedavg", {}, {"partition_seed": seed}, 1) for seed in seeds]
+    runs = pd.DataFrame([*rows, make_row("fedavg", seed=4)])
+    assert partitions(runs).tolist() == [*seeds, 4]
+
+
 def test_means_are_of_partition_means() -> None:
     rows = replicated(random.Random(0))
     others = [

@@ -407,7 +407,8 @@ TABLES = {
     "semicolons": ("x;kind\n1;a\n", "separated by commas"),
     "very many columns": (f"{'x,' * 60_000}kind\n", "60,001 columns"),
     "no rows": ("x,kind\n", "no rows"),
-    "nothing": ("", "no column 'kind'"),
+    "nothing": ("", "first line, which names the columns, is empty"),
+    "an empty first line": ("\nx,kind\n1,a\n2,b\n", "first line"),
     "too few to test on": ("x,kind\n1,a\n2,b\n", "three samples"),
     "a measured quantity": (
         "x,kind\n" + "".join(f"1,{number / 8}\n" for number in range(2_000)),

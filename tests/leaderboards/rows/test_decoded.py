@@ -15,7 +15,7 @@ from rows import curve_of, make_row, write
 from bench.boards import main
 from bench.data import parquet
 from leaderboards import Store, StoreError
-from leaderboards.rows import decoded
+from leaderboards.rows import decoded, files
 from leaderboards.rows.files import BrokenFileError, read_table
 
 BOARD = ROOT / "leaderboards" / "reference"
@@ -124,3 +124,12 @@ def test_want_of_memory_condemns_no_file(tmp_path: Path, monkeypatch: pytest.Mon
         read_table(path, "runs")
     assert not isinstance(raised.value, BrokenFileError), "whose advice is to delete it"
     assert main(["validate", str(tmp_path)]) == 3
+
+
+def test_a_file_that_states_too_little_is_refused_once_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = changed(Store(tmp_path).write(make_row(), curve_of(0)), long_text)
+    monkeypatch.setattr(files, "expanding", lambda metadata, size: [])
+    with pytest.raises(BrokenFileError, match="it decodes to"):
+        read_table(path)

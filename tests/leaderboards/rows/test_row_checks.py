@@ -150,7 +150,16 @@ def test_an_impossible_row_is_named(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("hp_json", {"mu": HUGE}), ("hp_json", {"json": 1}), ("setting_json", {"extra": HUGE})],
+    [
+        ("hp_json", {"mu": HUGE}),
+        ("hp_json", {"json": 1}),
+        ("setting_json", {"extra": HUGE}),
+        ("setting_json", {"partition_seed": -1.5}),
+        ("setting_json", {"partition_seed": "x"}),
+        ("setting_json", {"partition_seed": -5}),
+        ("setting_json", {"partition_seed": True}),
+        ("setting_json", {"client_models": 7}),
+    ],
 )
 def test_a_poisoned_identity_is_found(
     name: str, value: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -189,6 +198,13 @@ def test_a_contradicted_number_stops_a_merge(forged: dict[str, Any], tmp_path: P
     assert boards.main(["validate", str(tmp_path / "theirs")]) == 3
     assert boards.main(["merge", str(tmp_path / "theirs"), "--out", str(mine.out)]) == 3
     assert {path: path.read_bytes() for path in mine.out.rglob("*.parquet")} == before
+
+
+@pytest.mark.parametrize(("late", "status"), [(0, 0), (1, 3), (2**61, 3)])
+def test_a_point_after_the_last_round_is_found(late: int, status: int, tmp_path: Path) -> None:
+    row = sound_row(CURVE)
+    Store(tmp_path).write(row, [*CURVE, (row["rounds"] + late, "train_loss", 0.5)])
+    assert boards.main(["validate", str(tmp_path)]) == status
 
 
 def test_a_curve_of_impossible_accuracies_is_found(tmp_path: Path) -> None:
