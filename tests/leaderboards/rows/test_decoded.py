@@ -132,4 +132,4 @@ def test_a_file_that_states_too_little_is_refused_once_read(
     path = changed(Store(tmp_path).write(make_row(), curve_of(0)), long_text)
     monkeypatch.setattr(files, "expanding", lambda metadata, size: [])
     with pytest.raises(BrokenFileError, match="it decodes to"):
-        read_table(path)
+        read_table(path, "runs")
