@@ -69,6 +69,24 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("bench/selftest/hyperparameters.py", "_values_to_try", "2", "3"): (
         "values are tried until one has an effect, and each differs from the default"
     ),
+    ("bench/data/own.py", "CsvFile._table", "False", "True"): (
+        "threads decide how long reading takes, not what is read"
+    ),
+    ("bench/selftest/equations/averaging.py", "fedmax_losses", "3.0", "4.0"): (
+        "formula and algorithm are compared at another weight, the same for both"
+    ),
+    ("bench/selftest/equations/lab.py", "THREE", "2", "3"): (
+        "formula and algorithm are compared for other clients, the same for both"
+    ),
+    (
+        "bench/selftest/equations/feddf.py",
+        "distilled",
+        "run.number == 1",
+        "(run.number != 1)",
+    ): "formula and algorithm are compared on labels of another round, the same for both",
+    ("bench/selftest/equations/fedgen.py", "soft_features_follow_the_batch", "1", "2"): (
+        "the samples are given other labels again, which are other ones, too"
+    ),
     ("bench/state_files.py", "_MANIFEST_BYTES", "28", "29"): (
         "no manifest is as large; what is no manifest is refused after more of it is read"
     ),

@@ -264,3 +264,16 @@ def test_a_claimed_run_is_running(tmp_path: Path, capsys: pytest.CaptureFixture[
     again.release()
     fresh.release()
     assert listed(tmp_path, capsys, *asked) == [("failed", 0), ("missing", None)]
+
+
+def test_runs_that_confirm_are_listed_once_their_search_is_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--algo", "fedprox", "--set", f"mu={','.join(MUS)}", "--confirm", "2", "--json"]
+    listed = []
+    for kept in ((), make_plan(SweepOptions(("fedprox",), values={"mu": MUS})).run_specs):
+        stored(tmp_path, kept)
+        assert status.main([*words, "--out", str(tmp_path)]) == 0
+        listed.append([row["run"] for row in json.loads(capsys.readouterr().out)["runs"]])
+    assert len(listed[0]) == 2
+    assert len(listed[1]) == 4

@@ -133,3 +133,9 @@ def test_the_page_shows_numbers_and_own_metrics(out: Path, tmp_path: Path) -> No
     text = (tmp_path / "page.html").read_text()
     for words in ("ema accuracy", "best round", "kl, last round", "-3.0000"):
         assert words in text
+
+
+@pytest.mark.parametrize(("name", "group"), [("final_accuracy", "results"), ("seconds", "cost")])
+def test_numbers_off_a_curve_are_results_and_others_costs(name: str, group: str) -> None:
+    (column,) = [column for column in COLUMNS if column.name == name]
+    assert column.group == group

@@ -408,3 +408,10 @@ def test_published_files_are_what_the_table_says(name, golden):
         assert share @ level == pytest.approx(mean, abs=1e-4)
         assert np.sqrt(share @ level**2 - (share @ level) ** 2) == pytest.approx(std, abs=1e-4)
     assert loader.read(Path(formats.REAL)).hash == published.hash, "and so is the prepared copy"
+
+
+@pytest.mark.parametrize("name", data.DATASETS)
+def test_pixels_are_normalised_by_fractions_of_white(name):
+    for mean, deviation in data.info(name).normalizations.values():
+        assert all(0 <= value < 1 for value in mean)
+        assert all(0 < value <= 1 for value in deviation)

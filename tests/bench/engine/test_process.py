@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from bench.engine import process
 from bench.engine.process import keep_freed_memory
 
 # Pages that the system had to give to 50 steps of 8 MB, after 2 that made the heap. In a process of
@@ -22,6 +23,24 @@ before = faults()
 for _ in range(50): step()
 print(faults() - before)
 """
+
+
+class Library:
+    """A C library that maps what it is told, glibc or another one."""
+
+    def __init__(self, is_glibc: bool) -> None:
+        if is_glibc:
+            self.gnu_get_libc_version = str
+
+    def mallopt(self, option: int, value: int) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("is_glibc", [True, False])
+def test_only_glibc_is_told_to_keep_memory(is_glibc: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process.sys, "platform", "linux")
+    monkeypatch.setattr(process.ctypes, "CDLL", lambda name: Library(is_glibc))
+    assert keep_freed_memory.__wrapped__() is is_glibc
 
 
 @pytest.mark.skipif(not keep_freed_memory(), reason="the C library is not glibc")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import holds
+from conftest import holds, identical, simulate
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from algorithms import build, entry
@@ -480,3 +480,14 @@ def test_one_certificate_is_a_table_and_several_are_lines(
     assert "measured" in capsys.readouterr().out
     assert main(["fedavg", "fedprox", "--only", "memory"]) == 0
     assert "measured" not in capsys.readouterr().out
+
+
+def test_runs_of_unlike_traffic_or_length_are_not_identical() -> None:
+    one = simulate("fedavg")
+    other = simulate("fedavg")
+    assert identical(one, other)
+    other.progress.traffic.bytes_up += 1
+    assert not identical(one, other)
+    longer = simulate("fedavg")
+    longer.server = replace(longer.server, round=1)
+    assert not identical(one, longer)
