@@ -48,13 +48,13 @@ def first_screen() -> str:
 
 _READING = (
     "**α columns**: 50, 33 and 10 partitions; ten for `fedlc`, `fedcad` and `fedprox`. Each "
-    "interval is of its own. A dash: a run diverged there.",
+    "interval holds by itself. A dash: a run diverged there.",
     "**All cells**: the mean over the three α. The intervals of the four methods, which were named "
-    "before the runs, hold at once with 95 %; those of the others are of all ten methods.",
+    "before the runs, hold at once with 95 %; those of the others are of all ten methods at once.",
     "**Traffic**: multiples of FedAvg's. **Diverged**: partitions in which a run did, of all.",
     "`fedavg_t1` is FedAvg, evaluated on the mean of all clients' latest models.",
-    f"`python -m bench.compare {BOARD} {COMPARED}` prints all ten, and with `--algo fedavg "
-    f"{' '.join(HYPOTHESES)}` the four methods.",
+    f"`python -m bench.compare {BOARD} {COMPARED}` also prints SCAFFOLD and FedNTD, and with "
+    f"`--algo fedavg {' '.join(HYPOTHESES)}` the four methods alone, whose intervals these are.",
 )
 
 

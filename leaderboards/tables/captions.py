@@ -34,6 +34,16 @@ _LOCAL = (  # fields of local training, how each is written, and the value that 
     ("batch_size", "batch size {}", None),
     ("augmentation", "{}", "none"),
     ("fraction", "fraction {} of the data", 1.0),
+    ("step_rule", "step_rule {}", "epochs"),
+    ("nesterov", "nesterov {}", False),
+    ("clip_norm", "clip_norm {}", 0.0),
+    ("decay_exempt", "decay_exempt {}", "none"),
+    ("adam_beta1", "adam_beta1 {}", 0.9),
+    ("adam_beta2", "adam_beta2 {}", 0.999),
+    ("adam_eps", "adam_eps {}", 1e-8),
+    ("normalization", "normalization {}", "standard"),
+    ("image_size", "image_size {}", "own"),
+    ("precision", "precision {}", "fp32"),
 )
 _TITLE = (  # texts, and the fields that each needs
     ("{dataset}", ("dataset",)),

@@ -7,6 +7,7 @@ import re
 import runpy
 import sys
 import tomllib
+from pathlib import Path
 
 import make
 import pytest
@@ -17,6 +18,7 @@ from algorithms.base import layers
 from algorithms.entry import from_json
 from bench import __version__
 from bench.cli import COMMANDS, main
+from bench.selftest.command import main as selftest
 from search_spaces.bounds import Bounds, Grid, Range
 
 README = (ROOT / "README.md").read_text()
@@ -128,3 +130,15 @@ def test_the_console_script_lists_its_commands_and_hands_over(
     assert all(f"  {name} " in listed for name in COMMANDS)
     assert main(["selftest", "fedcat"]) == 2
     assert "did you mean fedcad?" in capsys.readouterr().err
+
+
+def test_the_compressed_method_of_the_docs_is_certified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "extending.md").read_text()
+    (block,) = re.findall(r"```python\n(@dataclass[^`]*class TopK.*?)```", page, re.DOTALL)
+    head = "from dataclasses import dataclass\nimport torch\nfrom algorithms.base import *\n"
+    (tmp_path / "my_topk.py").write_text(f"{head}from algorithms.base import hyper\n{block}")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert selftest(["my_topk:TopK"]) == 0
+    assert "up 0.2" in capsys.readouterr().out

@@ -17,8 +17,9 @@ from leaderboards.numbers import NUMBERS
 from leaderboards.problems import Problem
 from leaderboards.published import Counterpart, PrintedCell, printed_cells
 from leaderboards.replication import Replication, replication_sheet
-from leaderboards.tables.captions import captions, local_training
+from leaderboards.tables.captions import _LOCAL, captions, local_training
 from leaderboards.tables.model import Sheet, TableCell, flat, number_text
+from search_spaces import setting_defaults
 
 
 def printed(**where: Any) -> list[PrintedCell]:
@@ -170,6 +171,13 @@ def test_local_training_leaves_out_usual_values() -> None:
     assert local_training(setting) == "sgd, lr 0.1, lr decay 0.9, batch size 8"
     assert local_training(setting, ["momentum", "rounds"]).endswith("momentum 0")
     assert "clip_norm 5" in local_training({**setting, "clip_norm": 5.0}, ["clip_norm"])
+
+
+def test_what_captions_leave_out_is_the_settings_default() -> None:
+    defaults = setting_defaults()
+    left_out = {name: usual for name, _, usual in _LOCAL if usual is not None}
+    assert left_out == {name: defaults[name] for name in left_out}
+    assert "clip_norm 1" in local_training({**defaults, "clip_norm": 1.0})
 
 
 def test_numbers_of_configurations_are_ranges() -> None:
