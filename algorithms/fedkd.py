@@ -72,7 +72,8 @@ class FedKD(Algorithm):
         6. A client that was absent needs more than the last change. If not all clients take part in
            each round, the whole mentee is counted down.
         7. The mentee and W are trained by SGD with the setting's momentum, without its weight decay
-           and clipping, and without dropout, which the mentor drops only as a student.
+           and clipping, and without dropout. The mentor has dropout in its own loss, and none as a
+           teacher.
     """
 
     about = About(

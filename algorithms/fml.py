@@ -53,7 +53,8 @@ class FML(Algorithm):
            the gradients of both at norm 10. It averages the memes plainly. Its defaults alpha =
            beta = 1 are no distillation.
         3. The meme is trained by SGD with the setting's momentum, without its weight decay and
-           clipping, and without dropout, which the private model drops only as a student.
+           clipping, and without dropout. The private model has dropout in its own loss, and none as
+           a teacher.
     """
 
     about = About(
