@@ -123,7 +123,9 @@ def print_certificate(certificate: Certificate, screen: Console, whole: bool) ->
     from rich.text import Text
 
     counts = ", ".join(_counts(outcome.status for outcome in certificate.outcomes))
-    origin = f"{certificate.factory}, version {certificate.version}"
+    origin = f"version {certificate.version}"
+    if certificate.factory != certificate.algorithm:
+        origin = f"{certificate.factory}, {origin}"
     screen.print(Text(f"{certificate.algorithm} ({origin}): {counts}", "bold"))
     if whole:
         table = Table(
