@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pandas as pd
 import pyarrow as pa
 from first_screen import first_screen
 from keep import REPRODUCED
@@ -325,18 +326,33 @@ def _reproduced() -> str:
         ["paper", "dataset", "num_clients", "participation", "local_epochs", "position"]
     )
     lines = [
-        "| paper, data set | clients, a round | E | algorithm "
-        "| last round | printed | mean of the last ten | hours |",
-        "|---|---|---:|---|---:|---:|---:|---:|",
+        "| paper, data set | clients, a round | E | algorithm | seeds "
+        "| last round | printed | mean of the last ten | hours a run |",
+        "|---|---|---:|---|---:|---:|---:|---:|---:|",
     ]
-    for run in runs.to_dict("records"):
-        values = (run["final_accuracy"], _printed(run), run["mean_last10_accuracy"])
-        accuracies = [f"{100 * value:.2f} %" for value in values]
+    same = ["paper", "dataset", "num_clients", "participation", "local_epochs", "position"]
+    for _, of_seeds in runs.groupby([*same, "hp_json"], sort=False):
+        run = of_seeds.iloc[0].to_dict()
         clients = f"{run['num_clients']}, {run['participation'] * run['num_clients']:.0f}"
-        names = [f"{run['paper']}, {run['dataset']}", clients, str(run["local_epochs"])]
-        cells = [*names, _name_of(run), *accuracies, f"{run['seconds'] / 3600:.1f}"]
+        cells = [
+            f"{run['paper']}, {run['dataset']}",
+            clients,
+            str(run["local_epochs"]),
+            _name_of(run),
+            str(len(of_seeds)),
+            _over_seeds(of_seeds["final_accuracy"]),
+            f"{100 * _printed(run):.2f} %",
+            _over_seeds(of_seeds["mean_last10_accuracy"]),
+            f"{of_seeds['seconds'].mean() / 3600:.1f}",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
+
+
+def _over_seeds(values: pd.Series) -> str:
+    """Accuracies as percentages: one, or mean and standard deviation."""
+    mean = f"{100 * values.mean():.2f}"
+    return f"{mean} %" if len(values) == 1 else f"{mean} ± {100 * values.std():.2f} %"
 
 
 def _fedproto() -> str:
