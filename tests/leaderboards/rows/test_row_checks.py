@@ -18,6 +18,7 @@ from bench.report import command as report
 from leaderboards import Store, run_key
 from leaderboards.rows.files import BrokenFileError, read_table, write_table
 from leaderboards.rows.frames import curve_table
+from leaderboards.rows.index import Folder
 from leaderboards.rows.schema import environment_key
 
 COMMANDS: dict[str, Callable[[str], int]] = {
@@ -245,3 +246,18 @@ def test_unknown_columns_are_ignored_with_their_values(tmp_path: Path) -> None:
     write_table(pq.read_table(path).append_column("of_a_later_version", strange), path)
     assert Store(tmp_path).runs()["final_accuracy"].tolist() == [0.5]
     assert boards.main(["validate", str(tmp_path)]) == 0
+
+
+def test_only_forced_and_tracked_rows_are_preferred(tmp_path: Path) -> None:
+    plain = sound_row(CURVE, local_accuracy_mean=None, amp=None, fm=None, wlp=None)
+    Store(tmp_path).write(plain, CURVE)
+    (path,) = (tmp_path / "runs").glob("*.parquet")
+    table = pq.read_table(path)
+    preferred = []
+    path.unlink()
+    files = [table.drop_columns(["forced"])]  # as of an earlier version
+    files += [put(table, "forced", pa.array([forced])) for forced in (False, True)]
+    for file in files:
+        write_table(file, path.with_name("row.parquet"))
+        preferred += Folder(tmp_path).index()["preferred"].to_pylist()
+    assert preferred == [False, False, True]
