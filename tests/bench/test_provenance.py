@@ -1,4 +1,4 @@
-"""What a row says of the machine that made it."""
+"""The processor that a row names."""
 
 from __future__ import annotations
 

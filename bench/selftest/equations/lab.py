@@ -57,6 +57,7 @@ SHAPES = {
     "head.weight": (CLASSES, FEATURES),
     "head.bias": (CLASSES,),
 }
+HEAD = ("head.weight", "head.bias")
 NORM = ("norm.weight", "norm.bias")
 STATISTICS = ("norm.running_mean", "norm.running_var")
 

@@ -15,7 +15,7 @@ from algorithms.base import Batch, Params
 from bench.selftest.equations.checks import ONE_CLIENT, ROUNDING, Check, Limit
 from bench.selftest.equations.distillation import label_means, mean_row, teaching
 from bench.selftest.equations.formulas import kl, log_softmax, softmax, sum_of, weighted
-from bench.selftest.equations.lab import SIZES, TWO, forward
+from bench.selftest.equations.lab import HEAD, SIZES, TWO, forward
 from bench.selftest.equations.lab_run import (
     LabRun,
     Loss,
@@ -33,7 +33,6 @@ from bench.selftest.toy import gap
 FD = "Jeong et al. 2018, Algorithm 1"
 FD_CODE = "HtFLlib's mean over all clients"
 LG_FEDAVG = "Liang et al. 2020, Algorithm 1"
-HEAD = ("head.weight", "head.bias")
 FEDREP = "Collins et al. 2021, Algorithm 1"
 FEDREP_STEPS = 4  # local steps of a client in a round
 FML = "Shen et al. 2020, local losses"

@@ -22,6 +22,7 @@ from bench.selftest.equations.lab import (
     BATCH_SIZE,
     CLASSES,
     FEATURES,
+    HEAD,
     SIZES,
     TWO,
     forward,
@@ -51,7 +52,6 @@ TGP_OPTIONS = {
 }
 HTFLLIB = "HtFLlib, clientproto.py"
 FEDGH = "Yi et al. 2023, the server's training of the head"
-HEAD = ("head.weight", "head.bias")
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,16 @@ def fedproto_gaps(
         yield every_local_gap(run, loss)
 
 
+def as_samples(clients: list[ClientMeans]) -> tuple[list[Tensor], list[int]]:
+    """Return all client prototypes, and their classes."""
+    h: list[Tensor] = []
+    y: list[int] = []
+    for client in clients:
+        h += client.mean.values()
+        y += client.mean
+    return h, y
+
+
 def trained(
     tgp: Params, clients: list[ClientMeans], steps: Sequence[Sequence[int]], lr: float, tau: float
 ) -> Params:
@@ -180,11 +190,7 @@ def trained(
     """
     means = global_means(clients, printed=False)
     delta = min(tau, margin_of(means))
-    h: list[Tensor] = []
-    y: list[int] = []
-    for client in clients:
-        h += client.mean.values()
-        y += client.mean
+    h, y = as_samples(clients)
 
     def objective(places: Sequence[int], w: Params) -> Tensor:
         prototypes = network_output(w)
@@ -271,11 +277,7 @@ def head_after(
 
     `steps` has, of each, the places of its client prototypes among all.
     """
-    h: list[Tensor] = []
-    y: list[int] = []
-    for client in clients:
-        h += client.mean.values()
-        y += client.mean
+    h, y = as_samples(clients)
 
     def objective(places: Sequence[int], w: Params) -> Tensor:
         losses = []
