@@ -37,7 +37,8 @@ class Interruption:
     """A gentle end of a sweep, by a stop file that trials look for after each round.
 
     Trials may be separate processes. As a context it makes the file at the first SIGINT or SIGTERM;
-    another kills, but SIGTERM only after `ECHO_SECONDS`.
+    another kills, but SIGTERM only after `ECHO_SECONDS`. The context lasts as long, because the
+    handler before it would end the process by the echo.
     """
 
     def __init__(self, out: Path, say: Callable[[str], None]) -> None:
@@ -46,7 +47,7 @@ class Interruption:
         # The name is unique, because several sweeps may write into one folder.
         self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
         self.raised = False
-        self._signalled: float | None = None
+        self._echo_until: float | None = None
         self._say = say
         self._before: dict[int, Any] = {}
 
@@ -57,6 +58,8 @@ class Interruption:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._echo_until is not None:
+            time.sleep(max(0.0, self._echo_until - time.monotonic()))
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self.path.unlink(missing_ok=True)
@@ -65,19 +68,19 @@ class Interruption:
         """Make the stop file, so that the sweep ends as interrupted."""
         self.raised = True
         self.path.touch()
-        killing = "Ctrl-C twice kills" if self._signalled is None else "once more to kill"
+        killing = "Ctrl-C twice kills" if self._echo_until is None else "once more to kill"
         rounds = "current rounds are finished and saved, or given up if their evaluation takes long"
         self._say(f"stopping ({why}): {rounds}; {killing}")
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         now = time.monotonic()
-        if self._signalled is not None:
-            if number == signal.SIGTERM and now - self._signalled < ECHO_SECONDS:
+        if self._echo_until is not None:
+            if number == signal.SIGTERM and now < self._echo_until:
                 return
             self.path.unlink(missing_ok=True)
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        self._signalled = now
+        self._echo_until = now + ECHO_SECONDS
         self.stop(signal.Signals(number).name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +89,24 @@ def test_the_first_signal_saves_and_exits_130(
     assert run(tmp_path, *LONG) == 0
     assert_equal_results(undisturbed, tmp_path)
     assert not list((tmp_path / "state").glob(".stop*"))
+
+
+def test_an_echo_of_the_signal_after_a_short_round_is_ignored(tmp_path: Path) -> None:
+    """The handler before the sweep's own would end the process."""
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    echo = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGTERM])
+    try:
+        with Interruption(tmp_path, lambda _: None):
+            signal.raise_signal(signal.SIGTERM)
+            echo.start()
+        echo.join()
+        assert not received
+        assert not list(tmp_path.rglob(".stop*"))
+        signal.raise_signal(signal.SIGTERM)
+        assert received, "the handler before is back"
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_time_budget_stops_resumably(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
