@@ -150,7 +150,8 @@ class Mutant:
 class Finder(ast.NodeVisitor):
     """Finds the places of a file where a fault can be put.
 
-    There is none in annotations, messages and imports for types.
+    There is none in annotations, messages, imports for types and decorators: whether a class is
+    frozen changes nothing that runs.
     """
 
     def __init__(self, file: str, source: bytes) -> None:
@@ -204,7 +205,7 @@ def _for_types(node: ast.AST) -> bool:
 
 def _parts(node: ast.AST) -> Iterator[ast.AST]:
     """Yield a node's parts that run when the product does."""
-    if isinstance(node, ast.FunctionDef):
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield from node.body
     elif isinstance(node, ast.AnnAssign):
         if node.value is not None:
