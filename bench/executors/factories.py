@@ -6,11 +6,12 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from algorithms.entry_points import Kind
-from bench.errors import UsageError
+from bench.errors import UsageError, describe
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -63,6 +64,20 @@ def make_scheduler(path: str) -> FIFOScheduler:
             "own: use one that only stops trials, such as ray.tune.schedulers:MedianStoppingRule",
         )
     return scheduler
+
+
+@contextmanager
+def naming(kind: Kind, path: str) -> Iterator[None]:
+    """Raise an error of the context, which calls a user's sampler or scheduler, as its own.
+
+    Raises:
+        UsageError: it names the plug-in, the error and its line.
+    """
+    try:
+        yield
+    except Exception as error:
+        advice = "stored runs stay; mend it and give the same command"
+        raise kind.error(path, f"it raises {describe(error)}; {advice}") from error
 
 
 def _product_of(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.execution import enough
-from bench.executors.factories import make_sampler
+from bench.executors.factories import SAMPLER, make_sampler, naming
 from bench.planning.configurations import keeps_relations
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, Varied, setting_of, varied_names
@@ -308,6 +308,7 @@ class Proposer:
         sampler = make_sampler(plan.options.sampler, seed=len(past.known))
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.wanted = past.remaining(plan.options.configurations)
+        self._path = plan.options.sampler
         self._space = past.space
         for chosen, value in past.known:
             self.study.add_trial(
@@ -324,9 +325,13 @@ class Proposer:
         """Propose a new configuration.
 
         None if no more are wanted, or the sampler only repeats itself.
+
+        Raises:
+            UsageError: the sampler raises an error.
         """
         while self.wanted and self._patience:
-            trial = self.study.ask(self._space)
+            with naming(SAMPLER, self._path or "optuna"):
+                trial = self.study.ask(self._space)
             name = canonical_json(trial.params)
             if name not in self._values:
                 self._values[name] = math.nan

@@ -22,8 +22,10 @@ from ray.tune.search import Searcher
 
 from bench import state_files
 from bench.data import own
+from bench.errors import UsageError
+from bench.errors import chain as causes
 from bench.execution import Execution
-from bench.executors.factories import COMPARED, make_scheduler
+from bench.executors.factories import COMPARED, SCHEDULER, make_scheduler, naming
 from bench.executors.progress import Events
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import ClusterLost, Watch, concurrent, give_up, leave, start
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from bench.executors.optuna_search import Proposer
 
 FACTOR = 4  # one configuration in so many goes on, as in Tune's own ASHA
+# What a scheduler may decide about a trial.
+DECISIONS = ("CONTINUE", "PAUSE", "STOP", "NOOP")
 WORKER_DEATHS = 3  # deaths that a trial survives: it goes on from its last save, on any worker
 
 
@@ -46,6 +50,7 @@ def run_ray(plan: Plan, trials: Trials, execution: Execution, events: Events) ->
     Raises:
         EnvironmentProblem: Ray cannot start, the cluster cannot be reached, or it cannot place a
             trial.
+        UsageError: a sampler or scheduler of the user's raises an error.
     """
     if not trials and not plan.searches:
         return
@@ -110,7 +115,7 @@ def _run_searches(plan: Plan, execution: Execution, events: Events) -> None:
     rules = None
     if options.scheduler != "none":
         of_search = [rule_of(options.scheduler, search.setting) for search in searches]
-        rules = ByContest("search", of_search)
+        rules = ByContest("search", options.scheduler, of_search)
     searcher = ProposerSearcher(proposers, lambda: execution.stopping)
     _fit(execution, events, trainable, {}, rules, searcher, wanted)
 
@@ -165,6 +170,7 @@ def _fit_while_watched(tuner: tune.Tuner, execution: Execution, events: Events) 
 
     Raises:
         ClusterLost: no trial can go on; the thread is abandoned.
+        UsageError: a sampler or scheduler of the user's raised an error.
     """
     errors: list[BaseException] = []
     before = len(events.statuses)
@@ -186,8 +192,12 @@ def _fit_while_watched(tuner: tune.Tuner, execution: Execution, events: Events) 
     finally:
         watch.close()
     # A full disk fails Tune, too, and is reported by the trials.
-    if errors and "environment" not in events.statuses[before:]:
-        raise errors[0]
+    if not errors or "environment" in events.statuses[before:]:
+        return
+    for cause in causes(errors[0], contexts=True):  # Tune's own error has the text of a traceback
+        if isinstance(cause, UsageError):
+            raise cause
+    raise errors[0]
 
 
 class ProposerSearcher(Searcher):
@@ -253,38 +263,49 @@ def by_contest(scheduler: str, trials: Trials) -> ByContest:
         key = contest(run_specs)
         if key not in rules:
             rules[key] = rule_of(scheduler, run_specs[0].setting)
-    return ByContest("index", [rules[contest(run_specs)] for run_specs in trials])
+    return ByContest("index", scheduler, [rules[contest(run_specs)] for run_specs in trials])
 
 
 class ByContest(FIFOScheduler):
     """A scheduler with one rule for each contest; no trial waits for another contest to end.
 
     A trial's configuration has under `name` an index into `rules`; trials of one contest share one
-    rule object.
+    rule object. `scheduler` is `asha`, or the `module:factory` that made the rules.
     """
 
-    def __init__(self, name: str, rules: Sequence[TrialScheduler]) -> None:
+    def __init__(self, name: str, scheduler: str, rules: Sequence[TrialScheduler]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._name = name
+        self._scheduler = scheduler
         self._rules = tuple(rules)
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Add a trial to its contest."""
-        self._rule(trial).on_trial_add(tune_controller, trial)
+        with naming(SCHEDULER, self._scheduler):
+            self._rule(trial).on_trial_add(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
         """Let the contest decide whether the trial goes on."""
-        return str(self._rule(trial).on_trial_result(tune_controller, trial, dict(result)))
+        with naming(SCHEDULER, self._scheduler):
+            decision = self._rule(trial).on_trial_result(tune_controller, trial, dict(result))
+        if decision not in DECISIONS:
+            allowed = ", ".join(DECISIONS)
+            raise SCHEDULER.error(
+                self._scheduler, f"on_trial_result must return {allowed}, got {decision!r}"
+            )
+        return str(decision)
 
     def on_trial_complete(
         self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]
     ) -> None:
         """Count the trial's last result in its contest."""
-        self._rule(trial).on_trial_complete(tune_controller, trial, dict(result))
+        with naming(SCHEDULER, self._scheduler):
+            self._rule(trial).on_trial_complete(tune_controller, trial, dict(result))
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Remove a trial from its contest."""
-        self._rule(trial).on_trial_remove(tune_controller, trial)
+        with naming(SCHEDULER, self._scheduler):
+            self._rule(trial).on_trial_remove(tune_controller, trial)
 
     def _rule(self, trial: Trial) -> TrialScheduler:
         index: int = trial.config[self._name]

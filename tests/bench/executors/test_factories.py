@@ -35,6 +35,18 @@ class AtFour(FIFOScheduler):
         assert -1 <= result[metric] <= 1
         return self.STOP if result[time] == 4 else self.CONTINUE
 
+class Broken(AtFour):
+    def on_trial_result(self, controller, trial, result):
+        return {}["absent"]
+
+class Undecided(AtFour):
+    def on_trial_result(self, controller, trial, result):
+        return None
+
+class BrokenSampler(RandomSampler):
+    def sample_independent(self, *anything):
+        raise ValueError("no idea")
+
 def number(**anything):
     return 3
 """
@@ -67,6 +79,27 @@ def test_an_own_scheduler_stops_trials(own: Path) -> None:
     store = Store(own / "out")
     assert [*store.runs()["status"]] == ["stopped"] * 2
     assert store.curves()["round"].max() == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ("--scheduler", "own:Broken"),
+            "scheduler 'own:Broken': it raises KeyError: 'absent' (own",
+        ),
+        (("--scheduler", "own:Undecided"), "CONTINUE, PAUSE, STOP, NOOP, got None"),
+        (("--search", "own:BrokenSampler", "--num-samples", "2"), "ValueError: no idea (own.py:"),
+    ],
+)
+def test_an_error_of_own_code_is_named_without_traceback(
+    own: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
+) -> None:
+    end = (*GRID, "--rounds", "2", "--executor", "ray", "--out", "out", "-q")
+    assert sweep.main([*SMALL, *words, *end]) == 2
+    err = capsys.readouterr().err
+    assert problem in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
