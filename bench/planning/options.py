@@ -7,6 +7,7 @@ ray.
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,17 +52,26 @@ Texts = tuple[str, ...]
 def parse_set(words: Iterable[str], option: str = "--set") -> dict[str, Texts]:
     """Parse `name=v,v name=v` into a mapping; a repeated name collects all its values.
 
-    Raises UsageError.
+    A value with a comma stands in double quotes. Raises UsageError.
     """
     values: dict[str, Texts] = {}
     for word in words:
         name, sign, text = word.partition("=")
         name = name.strip()
-        parts = split_list([text])
+        parts = _split_quoted(text)
         if not sign or not name or not parts:
             raise UsageError(f"{option} takes name=value[,value...], got {word!r}")
         values[name] = tuple(dict.fromkeys((*values.get(name, ()), *parts)))
     return values
+
+
+def _split_quoted(text: str) -> Texts:
+    """Split `a,b` at its commas, but for those in double quotes; empty if that is not possible."""
+    try:
+        (parts,) = csv.reader([text], skipinitialspace=True, strict=True)
+    except (csv.Error, ValueError):
+        return ()
+    return tuple(part.strip() for part in parts if part.strip())
 
 
 def parse_replicates(words: Iterable[str]) -> dict[str, int]:

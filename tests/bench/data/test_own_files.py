@@ -23,7 +23,7 @@ from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import Execution
 from bench.executors.ray_executor import trainable_for
 from bench.executors.ray_trainable import run_spec_of
-from bench.planning.options import SweepOptions
+from bench.planning.options import SweepOptions, parse_set
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.sweep import command as sweep
@@ -234,15 +234,35 @@ def test_a_sweep_and_what_follows_it(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_a_run_with_public_samples_of_a_folder_is_reproduced(tmp_path: Path) -> None:
     images(tmp_path / "mine", count=30)
-    images(tmp_path / "public")
+    images(tmp_path / "public, too")
     options = ("--algo", "fedmd", *SHORT[2:], "--dataset", "folder:mine")
-    public = ("--set", "public=folder:public:5", "public_samples=3")
+    public = ("--set", 'public="folder:public, too:5"', "public_samples=3")
     assert run(tmp_path / "out", *options, *public) == 0
     (row,) = Store(tmp_path / "out").runs().to_dict("records")
     own.defined.clear()
     again = ["reproduce", row["run_key"], "--out", "out", "--dataset", "folder:mine"]
     assert sweep.main(again) == 2, "the row does not say where the public samples are"
-    assert sweep.main([*again, "folder:public"]) == 0
+    assert sweep.main([*again, "folder:public, too"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('label="a, b"', ("a, b",)),
+        ('label="a,b", c', ("a,b", "c")),
+        ('label="say ""no"""', ('say "no"',)),
+        ("alpha=0.1, 0.5,", ("0.1", "0.5")),
+    ],
+)
+def test_a_value_with_a_comma_is_quoted(text: str, values: tuple[str, ...]) -> None:
+    ((_, parsed),) = parse_set([text]).items()
+    assert parsed == values
+
+
+@pytest.mark.parametrize("text", ['label="a,b', 'label="a"b', "label=a\nb", 'label=""'])
+def test_a_value_with_a_torn_quote_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--set takes name=value"):
+        parse_set([text])
 
 
 def test_a_table_is_swept_and_confirmed(tmp_path: Path) -> None:
