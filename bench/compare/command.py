@@ -10,10 +10,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.compare.filters import (
     filter_options,
@@ -197,8 +198,8 @@ def _sheets(
 
     reference = arguments.reference
     sheets: list[Sheet] = []
-    only_over_cells = arguments.over_cells and arguments.format == "csv"  # one kind of record
-    if reference and not only_over_cells:
+    is_csv = arguments.format == "csv"  # which has one kind of record
+    if reference and not (arguments.over_cells and is_csv):
         for table in tables:
             compared = against_best(table) if reference == BEST else against(table, reference)
             if compared is not None:
@@ -209,18 +210,26 @@ def _sheets(
         return sheets
     if reference == BEST:
         reference = None  # it may be another algorithm in each cell
-    if reference and arguments.format != "csv":
-        differences = [pooled_against(tables, metric, reference) for metric in metrics]
-        sheets += filter(None, differences)
-    elif reference:
-        say("csv has the ranks over cells alone; --format json has the differences, too")
-    pooled = [over_cells(tables, metric, reference) for metric in metrics]
-    if not any(pooled) and not sheets:
+    if reference:
+        sheets += filter(None, [pooled_against(tables, metric, reference) for metric in metrics])
+    sheets += filter(None, [over_cells(tables, metric, reference) for metric in metrics])
+    if not sheets:
         raise UsageError(
             "--over-cells takes two algorithms with results in two cells (settings) or more, "
             "of three seeds where others have three"
         )
-    return [*sheets, *filter(None, pooled)]
+    if reference and is_csv:
+        say("csv has what is over cells alone; --format json has the cells' differences, too")
+        return [_joined_records(sheets)]
+    return sheets
+
+
+def _joined_records(sheets: Sequence[Sheet]) -> Sheet:
+    """Join the records of sheets that have one for each metric and algorithm."""
+    joined: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in chain.from_iterable(sheet.records for sheet in sheets):
+        joined.setdefault((record["metric"], record["algorithm"]), {}).update(record)
+    return replace(sheets[0], records=tuple(joined.values()))
 
 
 def _nothing_to_compare(tables: Sequence[ResultTable], reference: str) -> str:

@@ -329,12 +329,17 @@ def test_references_normalise_scores_over_cells(tmp_path, capsys):
     assert line.split()[-3:] == ["1.00x", "1.00x", "0/6"], "traffic, time, diverged"
 
 
-def test_pooled_differences_are_no_rows_of_csv(out, capsys):
+def test_a_row_of_csv_has_ranks_and_pooled_differences(out, capsys):
     """A file of CSV has one kind of rows."""
-    words = ("--metric", "best", "--over-cells", "--reference", "fedavg")
+    words = ("--metric", "best", "final", "--over-cells", "--reference", "fedavg")
     rows = csv_of(out, capsys, *words)
-    assert [row["algorithm"] for row in rows] == ["fedgkd", "fedprox", "fedavg"]
-    assert "partitions" not in rows[0]
+    best = {row["algorithm"]: row for row in rows if row["metric"] == "best_accuracy"}
+    assert len(rows) == 2 * len(best) == 6
+    assert set(best) == {"fedgkd", "fedprox", "fedavg"}
+    # Means 52 62 72, 53 63.33 72, 62 61 82.33 of fedavg, fedprox, fedgkd.
+    assert float(best["fedgkd"]["difference"]) == pytest.approx((10 - 1 + 31 / 3) / 300)
+    assert float(best["fedgkd"]["average_rank"]) == pytest.approx(5 / 3)
+    assert (best["fedavg"]["difference"], best["fedavg"]["reference"]) == ("", "")
     assert main(["--out", str(out), *words, "--format", "json"]) == 0
     tables = json.loads(capsys.readouterr().out)["tables"]
     kinds: set[str] = set()
