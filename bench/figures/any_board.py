@@ -14,7 +14,7 @@ from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, further
 from bench.figures.stored_runs import Pictures, Runs
-from bench.stored.groups import accuracy_of, on_clients, ranked_runs
+from bench.stored.groups import accuracy_of, on_clients, ranked
 from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem
 from leaderboards.tables import tables_of
@@ -63,7 +63,7 @@ def _differences(metric: Number, comparison: Problem, drawn: Sequence[Gain], bas
         f"{metric.short.capitalize()} accuracy ({metric.of}): mean difference from {baseline} over "
         f"{cells}, paired by partition; {intervals}",
         f"Traffic and time of a run in multiples of {baseline}'s, time where both ran in one "
-        "environment; partitions with a diverged run",
+        "environment; runs that diverged, of all",
     ]
     if any(in_megabytes(gain) for gain in drawn):
         notes.append(f"Traffic in MB, because {baseline} sends nothing")
@@ -94,13 +94,13 @@ def costs(runs: Runs) -> Pictures:
     A setting needs two algorithms in one cell.
     """
     for comparison in comparisons(runs.records, ("alpha",)):
-        if max(len(ranked_runs(cell)) for cell in comparison.cells) > 1:
+        if max(len(ranked(cell)) for cell in comparison.cells) > 1:
             yield comparison, partial(_costs, runs, comparison)
 
 
 def _costs(runs: Runs, comparison: Problem) -> Spec:
-    cells = [cell for cell in comparison.cells if ranked_runs(cell)]
-    drawn = set(chain.from_iterable(map(ranked_runs, cells)))
+    cells = [cell for cell in comparison.cells if ranked(cell)]
+    drawn = set(chain.from_iterable(map(ranked, cells)))
     keys = own_colours(runs.labels, drawn)
     labels = labels_of(comparison)
     y = _OWN_FINAL if on_clients(comparison.records) else _FINAL
@@ -124,11 +124,11 @@ def _costs(runs: Runs, comparison: Problem) -> Spec:
 
 def _points(cell: Cell, x: Axis, y: Axis) -> Iterator[dict[str, Any]]:
     """Yield the points of a panel: cost and accuracy of each algorithm that is ranked."""
-    for name, run_of_seed in ranked_runs(cell).items():
-        runs = list(run_of_seed.values())
+    for name, record in ranked(cell).items():
+        runs = list(record["run_of_seed"].values())
         if x.field == "seconds":
-            # Disturbances only make a run longer.
-            cost = min(run["seconds"] for run in runs)
+            # Disturbances only make a run longer. `runs` have means over replicates.
+            cost = min(record["shortest"].values())
         else:
             total = math.fsum(run["bytes_up"] + run["bytes_down"] for run in runs)
             cost = total / len(runs) / 1e6

@@ -58,7 +58,7 @@ class Runs:
 
     def curve(self, run: Run, metric: str) -> Mapping[int, float]:
         """Return round -> value; empty if the run has no such curve."""
-        return self.results.curves.get(run["run_key"], {}).get(metric, {})
+        return self.results.curve(run, metric)
 
     def held(self, run: Run) -> set[str]:
         """Return the names of `TRACKS` that the run has files for, in any folder."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from typing import Any
 
 from bench.charts.lines import MARKED, Axis, Keys, live_lines, mean_and_spread
@@ -128,30 +127,32 @@ def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
     metric = accuracy_of(cell.selected).name
     for record in cell.selected:
         runs = record["run_of_seed"].values()
-        curves = [results.curves.get(run["run_key"], {}) for run in runs]
-        accuracies = [curve.get(metric, {}) for curve in curves]
+        accuracies = [results.curve(run, metric) for run in runs]
+        down, up, steps = (
+            [results.curve(run, name) for run in runs]
+            for name in ("bytes_down", "bytes_up", "train_steps")
+        )
         common = sorted(set.intersection(*map(set, accuracies))) if accuracies else []
         for at in _thin(common):
             yield {
                 "algorithm": label_of(record),
                 "round": at,
                 **mean_and_spread([accuracy[at] for accuracy in accuracies]),
-                "bytes": _mean_at(curves, at, "bytes_down", "bytes_up"),
-                "steps": _mean_at(curves, at, "train_steps"),
+                "bytes": _sum(_mean_at(down, at), _mean_at(up, at)),
+                "steps": _mean_at(steps, at),
             }
 
 
-def _mean_at(
-    curves: Sequence[Mapping[str, Mapping[int, float]]], at: int, *metrics: str
-) -> float | None:
-    """Return the sum of metrics at a round, mean over seeds; None if one was not recorded."""
-    values = []
-    for curve, metric in product(curves, metrics):
-        value = curve.get(metric, {}).get(at)
-        if value is None:
-            return None
-        values.append(value)
-    return math.fsum(values) / len(curves)
+def _mean_at(curves: Sequence[Mapping[int, float]], at: int) -> float | None:
+    """Return the mean over seeds at a round; None if one seed has no value there."""
+    if not all(at in curve for curve in curves):
+        return None
+    return math.fsum(curve[at] for curve in curves) / len(curves)
+
+
+def _sum(*values: float | None) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if len(known) == len(values) else None
 
 
 def _ends(rows: Sequence[Row]) -> str:

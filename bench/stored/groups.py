@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from algorithms import ALGORITHMS
 from bench.stored.fields import worth_telling
-from bench.stored.results import Record, Run
+from bench.stored.results import Record
 from bench.terminal.words import counted
 from leaderboards import problems
 from leaderboards.numbers import METRICS, Number
@@ -107,13 +107,13 @@ def accuracy_of(records: Iterable[Record]) -> Number:
     return METRICS["amp" if on_clients(records) else "accuracy"]
 
 
-def ranked_runs(cell: Cell) -> dict[str, Mapping[int, Run]]:
-    """Return label -> seed -> run of every algorithm that is ranked.
+def ranked(cell: Cell) -> dict[str, Record]:
+    """Return by label the record of every algorithm that is ranked.
 
     Ranked are selected rows that did not diverge and are no reference.
     """
     return {
-        label_of(record): record["run_of_seed"]
+        label_of(record): record
         for record in cell.selected
         if record["run_of_seed"] and not record["diverged"] and not is_reference(record)
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,18 +50,32 @@ class Results:
         runs: one per run key, in the order of their end.
         records: the rows of the leaderboard. `runs` of a row are the runs of its configuration that
             it counts, in any status, sorted by seed; `run_of_seed` maps a seed to the finished run.
-            Replicates of a partition are one run there, with their means and the curve of the
+            Replicates of a partition are one run there, with their means and the run key of the
             first. `seeds` has metric -> seed -> value of the numbers in `COMPARED`.
+        replicates: run key of such a run -> run keys of all its replicates.
     """
 
     source: Folders
     runs: tuple[Run, ...]
     records: tuple[Record, ...]
+    replicates: Mapping[str, tuple[str, ...]]
 
     @cached_property
     def curves(self) -> Mapping[str, Mapping[str, Mapping[int, float]]]:
         """Run key -> metric -> round -> value."""
         return by_run(self.source.curves())
+
+    def curve(self, run: Run, metric: str) -> Mapping[int, float]:
+        """Return round -> value; empty if the run has no such curve.
+
+        Of a partition with replicates it is their mean, in the rounds that all have.
+        """
+        keys = self.replicates.get(run["run_key"], (run["run_key"],))
+        curves = [self.curves.get(key, {}).get(metric, {}) for key in keys]
+        if len(curves) == 1:
+            return curves[0]
+        rounds = set.intersection(*map(set, curves))
+        return {at: math.fsum(curve[at] for curve in curves) / len(curves) for at in rounds}
 
 
 def read(
@@ -79,13 +94,14 @@ def read(
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
     from leaderboards.board import current, leaderboard, with_seeds
-    from leaderboards.replicates import by_partition
+    from leaderboards.replicates import by_partition, replicate_keys
 
     source = source_of(outs, selection)
     frame = source.runs()
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
     members: dict[tuple[str, str, str], list[Run]] = {}
-    for run in records(by_partition(current(frame, selection.tuned), NUMBERS)):
+    counted_runs = current(frame, selection.tuned)
+    for run in records(by_partition(counted_runs, NUMBERS)):
         members.setdefault(_configuration(run), []).append(run)
     table = leaderboard(frame, tuned=selection.tuned, chosen_by=selection.chosen_by)
     table = with_seeds(table, frame, COMPARED, selection.tuned)
@@ -97,7 +113,7 @@ def read(
         record["runs"] = tuple(own_runs)
         record["run_of_seed"] = finished
         board.append(_with_tuned(record, selection.tuned))
-    return Results(source, tuple(runs), tuple(board))
+    return Results(source, tuple(runs), tuple(board), replicate_keys(counted_runs))
 
 
 def source_of(outs: Sequence[Path], selection: Selection) -> Folders:

@@ -17,6 +17,7 @@ import numpy as np
 from leaderboards.stats.seeds import (
     CONFIDENCE,
     INTERVAL_FROM,
+    ROUNDING,
     Interval,
     finite,
     rankable,
@@ -277,8 +278,10 @@ def improvement(
     pairs.sort(key=lambda pair: tuple(map(tuple, pair)))
     wins = []  # S of each pair of runs, (n, m), by cell
     for x, y in pairs:
-        larger = x[:, None] > y
-        equal = x[:, None] == y
+        differences = x[:, None] - y
+        rounding = ROUNDING * np.maximum(abs(x[:, None]), abs(y))
+        larger = differences > rounding
+        equal = abs(differences) <= rounding
         wins.append(larger + equal / 2)
     interval = None
     if min(min(matrix.shape) for matrix in wins) >= INTERVAL_FROM:

@@ -209,22 +209,32 @@ def _notes_on_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]
         yield "rows with fewer than 3 seeds are not ranked where others have 3"
     if _has_unlike_seeds(competitors, heads):
         yield "algorithms ran on different seeds: --reference compares seed by seed"
+    elif _columns_differ_in_seeds(competitors, heads):
+        yield "columns are of different seeds"
     if _has_unlike_platforms(competitors, heads):
         yield f"algorithms ran {FLAGS['mixed'].meaning}: --reference marks such differences"
 
 
 def _has_unlike_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
-    """Return whether the values of a row, or of a column, are of different seeds."""
+    """Return whether the values of a column are of different seeds."""
+    columns = []
+    for column, head in enumerate(heads):
+        if not head.at_defaults:
+            columns.append([row.cells[column] for row in rows])
+    return any(len(_sets_of_seeds(cells)) > 1 for cells in columns)
+
+
+def _columns_differ_in_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
+    """Return whether the values of a row are of different seeds."""
     chosen = [column for column, head in enumerate(heads) if not head.at_defaults]
-    lines: list[Sequence[TableCell]] = []  # the cells of a row, or of a column
-    for row in rows:
-        lines.append([row.cells[column] for column in chosen])
-    lines += zip(*lines, strict=True)
-    for cells in lines:
-        with_seeds = [cell for cell in cells if cell.state == "value" and cell.seeds]
-        if len({frozenset(cell.seeds) for cell in with_seeds}) > 1:
-            return True
-    return False
+    lines = [[row.cells[column] for column in chosen] for row in rows]
+    return any(len(_sets_of_seeds(cells)) > 1 for cells in lines)
+
+
+def _sets_of_seeds(cells: Sequence[TableCell]) -> set[frozenset[int]]:
+    """Return the different sets of seeds of the cells with a value."""
+    with_seeds = [cell for cell in cells if cell.state == "value" and cell.seeds]
+    return {frozenset(cell.seeds) for cell in with_seeds}
 
 
 def _has_unlike_platforms(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
@@ -259,7 +269,7 @@ def _notes_on_rows(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]:
     """Yield the remarks on what rows show, and on their order, that hold."""
     hyperparameters = [row.hyperparameters for row in rows]
     if any(hyperparameters):
-        yield "hyper-parameters tried only at their default are not shown"
+        yield "hyper-parameters that have their default in all rows are not shown"
     if any("|" in text for text in hyperparameters):
         yield "a|b: the columns' values, in the order of the columns"
     ranked = {row.label for row in rows if row.is_ranked}

@@ -44,11 +44,13 @@ _POOLED = (
     "p by seed: the same for seeds, whose partitions at all alphas flip together; it is at least "
     "2^(1 - seeds)",
     "ahead in: partitions in which the algorithm is better",
-    "traffic, time: of a run, in multiples of the reference's in the same cell, median over cells",
+    "traffic, time: of a run, in multiples of the reference's in the same cell, median over cells "
+    "without a diverged run",
     "time is of the shortest runs, where both ran in one environment: device, processor, threads, "
     "backend, pack, versions; unknown if the reference's runs yield another algorithm's rows, too",
 )
-_DIVERGED = "diverged: partitions in which a run did, of all"
+_DIVERGED = "diverged: runs that did, of all in the compared cells"
+_AS_ONE = "replicates of a partition are one run"
 _RANKS = (
     "average rank: of means, over cells; 1 is best, a diverged run makes an algorithm the last",
     "win rate: share of cells in which it has the best mean, untested",
@@ -71,8 +73,8 @@ class Gain:
 
     Args:
         pooled: the difference, its simultaneous interval and its test.
-        diverged: number of partitions in which a run of the algorithm diverged.
-        tried: number of its partitions.
+        diverged: number of its runs there that diverged; replicates of a partition are one run.
+        tried: number of its runs there.
         traffic: bytes sent and received in a run over the reference's, median over cells; None if
             that is unknown, or the reference sends nothing.
         sent: bytes sent and received in a run, median over cells in which the reference sends
@@ -127,11 +129,9 @@ def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Ga
     results = []
     for difference in differences:
         method = difference.method
-        with_method = [rivals for _, rivals in cells if method in rivals]
-        records = [rivals[method].record or {} for rivals in with_method]
-        diverged = sum(int(record["diverged_count"]) for record in records)
-        tried = sum(int(record["n"]) for record in records)
-        pairs = [(rivals[method], rivals[label]) for rivals in with_method if label in rivals]
+        shared = [rivals for _, rivals in cells if method in rivals and label in rivals]
+        pairs = [(rivals[method], rivals[label]) for rivals in shared]
+        diverged, tried = _diverged_of([cell for cell, _ in pairs])
         traffic = _ratio(pairs, _traffic)
         sent = _beside_silence(pairs)
         timed = [pair for pair in pairs if not pair[1].shares_runs]
@@ -140,6 +140,13 @@ def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Ga
         results.append(Gain(difference, diverged, tried, traffic, sent, time, mixed))
     sign = -1 if metric.higher_is_better else 1
     return tuple(sorted(results, key=lambda gain: sign * gain.pooled.difference))
+
+
+def _diverged_of(cells: Sequence[TableCell]) -> tuple[int, int]:
+    """Return how many runs of an algorithm's cells diverged, and how many there are."""
+    records = [cell.record or {} for cell in cells]
+    diverged = sum(int(record["diverged_count"]) for record in records)
+    return diverged, sum(int(record["n"]) for record in records)
 
 
 def _ratio(
@@ -262,6 +269,7 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
     names = ("difference [simultaneous 95 %]", "p", "p by seed", "ahead in", "cells")
     headings = [(name, "") for name in (*names, "traffic", "time", "diverged")]
     cells = _pooled_cells(tables, metric)
+    compared = [rivals[label] for _, rivals in cells if label in rivals and len(rivals) > 1]
     by_seed = _values_by_cluster(cells, fields=())
     p_by_seed = {entry.method: entry.p for entry in pooled_differences(by_seed, label)}
     rows = {}
@@ -274,13 +282,15 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
     if any(gain.pooled.interval for gain in gains_of_all):
         intervals = "the intervals of all algorithms hold at once with 95 % (simultaneous)"
     notes = [_DIFFERENCE, intervals, *_POOLED]
-    if any(gain.diverged for gain in gains_of_all):
-        notes.append(f"{_DIVERGED}; {_of_diverged(metric)}")
+    diverged, tried = _diverged_of(compared)
+    if diverged or any(gain.diverged for gain in gains_of_all):
+        of_reference = f" (of {label} {diverged} of {tried})" if diverged else ""
+        notes.append(f"{_DIVERGED}{of_reference}; {_AS_ONE}; {_of_diverged(metric)}")
     if any(in_megabytes(gain) for gain in gains_of_all):
         notes.append(f"traffic in MB, because {label} sends nothing")
     notes += platforms_noted(gains_of_all)
     description = _description(metric, tables, REFERENCES)
-    cells_text = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+    cells_text = "1 cell" if len(compared) == 1 else f"{len(compared)} cells"
     return sheet(
         f"Over {cells_text} · {metric.short}: difference from {label}",
         [f"{description}; {label} is subtracted; partitions are paired"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from leaderboards.flags import FLAGS
@@ -174,15 +173,20 @@ def against_best(table: ResultTable) -> Sheet | None:
     if not records:
         return None
     metrics = {head.metric.name: head.metric for head in table.heads}
+    captions = ["The best mean of the other algorithms is subtracted; positive is more"]
+    for metric in metrics.values():
+        captions.append(of_whose_models(measured(metric), records_of([table])))
+    notes = [*_FROM_BEST]
+    if any(record["low"] is None for record in records):
+        notes.append(
+            "not tested: fewer than 3 common seeds, or the same difference at all of too few seeds"
+        )
     return sheet(
         f"{table.title} · difference from the best of the others",
-        [
-            "The best mean of the other algorithms is subtracted; positive is more",
-            *map(measured, metrics.values()),
-        ],
+        captions,
         [(head.title, head.label) for _, head in table.results],
         {label: row_texts for label, row_texts in texts.items() if any(row_texts)},
-        [*_FROM_BEST, *_untested(chain.from_iterable(texts.values()))],
+        notes,
         records,
     )
 

@@ -177,7 +177,41 @@ def test_how_diverged_runs_count_is_noted(name: str, note: str) -> None:
     tables = tables_of(with_seeds(leaderboard(runs, metrics), runs, metrics), metrics)
     sheet = pooled_against(tables, metrics[0], "fedavg")
     assert sheet is not None
-    assert f"diverged: partitions in which a run did, of all; {note}" in sheet.table.notes
+    legend = "diverged: runs that did, of all in the compared cells; replicates of a partition are one run"
+    assert f"{legend}; {note}" in sheet.table.notes
+
+
+def test_differences_of_rounding_are_none() -> None:
+    """0.1 + 0.2 is no gain over 0.3."""
+    values = {"old": {1: 0.3, 2: 0.5, 3: 0.4}, "new": {1: 0.1 + 0.2, 2: 0.4, 3: 0.45}}
+    found = one({"cell": values})
+    assert (found.higher, found.lower, found.clusters) == (1, 1, 3)
+    same = one({"cell": {"old": {1: 0.3}, "new": {1: 0.1 + 0.2}}})
+    assert (same.difference, same.higher) == (0, 0)
+
+
+def test_divergence_is_counted_where_the_reference_ran() -> None:
+    """`fedprox` diverges at alpha 5, too, where there is no fedavg; so does fedavg once."""
+    rows = []
+    for seed in range(8):
+        rows.append(make_row("fedavg", {}, {"alpha": 0.1}, seed=seed, diverged=seed == 1))
+        for alpha in (0.1, 5.0):
+            hyperparameters = {"mu": 0.1}
+            diverged = alpha == 5.0 or seed == 0
+            rows.append(
+                make_row("fedprox", hyperparameters, {"alpha": alpha}, seed, diverged=diverged)
+            )
+            rows.append(make_row("moon", {"mu": 1.0}, {"alpha": alpha}, seed))
+    metrics = [NUMBERS["final_accuracy"]]
+    runs = pd.DataFrame(rows)
+    tables = tables_of(with_seeds(leaderboard(runs, metrics), runs, metrics), metrics)
+    sheet = pooled_against(tables, metrics[0], "fedavg")
+    assert sheet is not None
+    assert sheet.table.title == "Over 1 cell · final: difference from fedavg"
+    counts = {one["algorithm"]: (one["diverged"], one["partitions_tried"]) for one in sheet.records}
+    assert counts == {"fedprox": (1, 8), "moon": (0, 8)}
+    (note,) = [note for note in sheet.table.notes if note.startswith("diverged")]
+    assert "of all in the compared cells (of fedavg 1 of 8); replicates of a" in note
 
 
 def test_cells_of_one_partition_are_one_cluster() -> None:

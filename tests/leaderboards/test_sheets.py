@@ -19,6 +19,7 @@ from leaderboards.published import Counterpart, PrintedCell, printed_cells
 from leaderboards.replication import Replication, replication_sheet
 from leaderboards.tables.captions import _LOCAL, captions, local_training
 from leaderboards.tables.model import Sheet, TableCell, flat, number_text
+from leaderboards.tables.sheets import against_best
 from search_spaces import setting_defaults
 
 
@@ -164,6 +165,32 @@ def test_unlike_metrics_are_described_one_by_one() -> None:
         described = NUMBERS[name]
         assert f"{described.short}: {described.quantity}" in caption
         assert described.unit.shown in caption
+
+
+def test_columns_of_unlike_seeds_are_told_from_algorithms() -> None:
+    """Where each column's algorithms share seeds, comparing by seed has nothing to add."""
+    rows = []
+    for name, hyperparameters in (("fedavg", {}), ("fedprox", {"mu": 0.1})):
+        for alpha, seeds in ((0.1, 3), (1.0, 4)):
+            for seed in range(seeds):
+                rows.append(make_row(name, hyperparameters, {"alpha": alpha}, seed))
+    notes = table_with("best_accuracy", rows=rows).notes
+    assert "columns are of different seeds" in notes
+    assert not any("algorithms ran on different seeds" in note for note in notes)
+    notes = table_with("best_accuracy", rows=rows[1:]).notes
+    assert "algorithms ran on different seeds: --reference compares seed by seed" in notes
+    assert "columns are of different seeds" not in notes
+
+
+def test_a_constant_difference_of_few_seeds_has_its_reason() -> None:
+    rows = []
+    for seed in range(3):
+        rows.append(make_row("fedavg", seed=seed))
+        rows.append(make_row("ditto", {"lam": 0.1}, seed=seed, personal=True))
+    sheet = against_best(table_with("best_accuracy", rows=rows))
+    assert sheet is not None
+    assert any("same difference at all of too few seeds" in note for note in sheet.table.notes)
+    assert any("ditto: of each client's own" in caption for caption in sheet.table.captions)
 
 
 def test_local_training_leaves_out_usual_values() -> None:

@@ -230,6 +230,11 @@ def test_one_cell_gives_mann_whitneys_u() -> None:
     assert better.probability == pytest.approx(stats.mannwhitneyu(first, second).statistic / 40)
 
 
+def test_values_that_differ_by_rounding_are_equal() -> None:
+    values = {"cell": {"a": [0.1 + 0.2, 0.5], "b": [0.3, 0.6]}}
+    assert improvement(values, "a", "b").probability == pytest.approx((0.5 + 0 + 1 + 0) / 4)
+
+
 def test_less_may_be_better() -> None:
     low = {"cell": {"a": [1.0, 2.0, 3.0], "b": [2.0, 3.0, 5.0]}}
     fewer = improvement(low, "a", "b", higher_is_better=False)

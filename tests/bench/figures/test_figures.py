@@ -468,6 +468,30 @@ def test_the_front_goes_through_what_none_surpasses_at_no_more_cost(tmp_path):
         assert front == ["fedprox", "fedgkd", "fedgkd"]
 
 
+def replicated(finals: tuple[float, ...]) -> list[Pair]:
+    """Replicates of partition 101, which differ in time, and a run of fedprox."""
+    pairs = [pair("fedprox", 101, 0.5, seconds=5.0)]
+    for number, final in enumerate(finals):
+        fields = {"partition_seed": 101} if number else {}
+        seed = 101 + 1000 * number
+        pairs.append(pair("fedavg", seed, final, fields=fields, seconds=4.0 + 30 * number))
+    return pairs
+
+
+def test_curves_are_means_over_replicates(tmp_path):
+    (spec,) = of(write(tmp_path, replicated((0.6, 0.4))), "fedgkd-4").values()
+    ((panel,),) = panels(spec)
+    rounds = SETTING["rounds"]
+    points = dict(line(panel, "fedavg"))
+    assert points == pytest.approx({at: 50 * at / rounds for at in range(1, rounds + 1)})
+
+
+def test_costs_are_of_the_shortest_replicate(tmp_path):
+    (spec,) = of(write(tmp_path, replicated((0.6, 0.4))), "board-costs").values()
+    panel = panels(spec)[-1][0]
+    assert {row["algorithm"]: row["x"] for row in rows(panel)} == {"fedavg": 4.0, "fedprox": 5.0}
+
+
 # Partitions, and accuracy over them
 
 

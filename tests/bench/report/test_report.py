@@ -330,6 +330,17 @@ def test_curves_have_the_mean_and_a_band_from_lowest_to_highest(text):
     assert (last["bytes"], last["steps"]) == (8e6, 40)
 
 
+def test_a_partitions_curve_is_the_mean_of_its_replicates(tmp_path):
+    pairs = [run("fedavg", 0, SETTING, 5, 40), run("fedavg", 0, SETTING, 6, 90)]
+    pairs.append(run("fedavg", 0, SETTING | {"partition_seed": 5}, 1005, 60))
+    rows = chart_of(
+        report(tmp_path / "page.html", write(tmp_path / "out", pairs)), "Learning curves"
+    )
+    last = rows[-1]
+    assert (last["mean"], last["low"], last["high"]) == pytest.approx((0.7, 0.5, 0.9))
+    assert (last["n"], last["bytes"], last["steps"]) == (2, 2e6 * last["round"], 10 * last["round"])
+
+
 def test_only_common_rounds_of_all_seeds_are_averaged(tmp_path):
     pairs = [run("fedavg", 0, SETTING, seed, 50) for seed in range(2)]
     pairs[1] = (pairs[1][0], curve(0.5)[:8])
