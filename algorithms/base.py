@@ -305,9 +305,10 @@ class Fed(Protocol):
         """
 
     def stream(self, *keys: str | int) -> torch.Generator:
-        """Return the generator of these keys.
+        """Return the generator of these keys, at its start.
 
-        Such streams are the server's only source of randomness.
+        Such streams are the server's only source of randomness. Draws that are to differ between
+        rounds need the round among the keys.
         """
 
     def repeat(

@@ -299,14 +299,17 @@ def check_class(name: str, algorithm: Algorithm) -> None:
     """Check the hooks, fields, needs and rows of the algorithm's classes.
 
     Raises:
-        ValueError: a hook is misspelt, fields are declared outside a dataclass, a need is unknown,
-            rows are repeated.
+        ValueError: a hook or a class attribute is misspelt, a hook takes its arguments in another
+            order, fields are declared outside a dataclass, a need is unknown, rows are repeated.
     """
     from algorithms.base import NEEDS, Algorithm
 
     hooks = methods(Algorithm)
     for kind in _classes(algorithm):
+        _check_attributes(name, kind)
         for method in methods(kind):
+            if method in hooks:
+                _check_order(name, kind, method)
             near = get_close_matches(method, hooks, n=1, cutoff=0.85)
             if near and method not in hooks:  # the engine would never call it
                 raise ValueError(
@@ -342,6 +345,35 @@ def _classes(algorithm: Algorithm) -> list[type]:
     return list(
         dict.fromkeys(chain.from_iterable(type(layer).__mro__ for layer in layers(algorithm)))
     )
+
+
+def _check_attributes(name: str, kind: type) -> None:
+    """Raise ValueError for a class attribute that is nearly one of `Algorithm`, and ignored."""
+    from algorithms.base import Algorithm
+
+    known = [key for key, text in inspect.get_annotations(Algorithm).items() if "ClassVar" in text]
+    fields = inspect.get_annotations(kind)
+    for key, value in vars(kind).items():
+        if key.startswith("_") or key in known or key in fields or inspect.isroutine(value):
+            continue
+        near = get_close_matches(key, known, n=1, cutoff=0.85)
+        if near:
+            raise ValueError(
+                f"algorithm {name!r}: {kind.__name__}.{key} has no meaning: did you mean {near[0]}?"
+            )
+
+
+def _check_order(name: str, kind: type, hook: str) -> None:
+    """Raise ValueError if a hook names its arguments in another order, because it gets them so."""
+    from algorithms.base import Algorithm
+
+    wanted = [*inspect.signature(getattr(Algorithm, hook)).parameters]
+    given_names = [*inspect.signature(vars(kind)[hook]).parameters]
+    if given_names != wanted and sorted(given_names) == sorted(wanted):
+        raise ValueError(
+            f"algorithm {name!r}: {kind.__name__}.{hook} takes ({', '.join(given_names)}), and "
+            f"gets ({', '.join(wanted)})"
+        )
 
 
 def methods(kind: type) -> tuple[str, ...]:

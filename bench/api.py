@@ -181,9 +181,7 @@ def compare(**options: Any) -> pd.DataFrame:
     from bench.terminal.formats import cell_records
 
     if "format" in options:
-        raise UsageError(
-            "format is for printing: use to_markdown, to_latex or to_csv of the result"
-        )
+        raise UsageError("format is for printing: use to_latex or to_csv of the result")
 
     tables, sheets = compared(_compare_arguments(options))
     records = []
@@ -228,9 +226,9 @@ def _sweep_options(options: Mapping[str, Any]) -> tuple[list[str], Any]:
 
     values: dict[str, Any] = {}
     for name, value in options.items():
-        if value is None or value is False:
-            continue
-        values[name] = _plain(value) if name == "set" else _plain(_assignments(value))
+        plain = _plain(value) if name == "set" else _plain(_assignments(value))
+        if plain is not None and plain is not False:
+            values[name] = plain
     words = words_of(values, "bench.api.sweep")
     return words, _parsed(lambda: parse(words))
 
@@ -246,11 +244,11 @@ def _compare_arguments(options: Mapping[str, Any]) -> Any:
     for name, value in options.items():
         if name not in known:
             raise unknown("option for bench.api.compare", name, known)
-        if value is None or value is False:
+        plain = _plain(_assignments(value))
+        if plain is None or plain is False:
             continue
         words.append(flag(name))
-        if value is not True:
-            plain = _plain(_assignments(value))
+        if plain is not True:
             words += [str(text) for text in (plain if isinstance(plain, list) else [plain])]
     return _parsed(lambda: with_board(parser, parser.parse_args(words), words))
 

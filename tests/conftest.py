@@ -166,7 +166,7 @@ def holds(name: str, check: str) -> None:
 @pytest.fixture(scope="session")
 def shared_ray() -> Iterator[None]:
     """A Ray for the sweeps of this process with `--executor ray`, which takes seconds to start."""
-    from bench.executors.runner import import_executor
+    from bench.executors.runner import import_executor, ray_environment
 
     import_executor("ray")
     import ray
@@ -174,7 +174,8 @@ def shared_ray() -> Iterator[None]:
     from bench.execution import Execution
     from bench.executors.ray_cluster import start
 
-    start(Execution(out=""))
+    with ray_environment():  # its workers' too
+        start(Execution(out=""))
     yield  # sweeps do not leave a Ray that was there
     ray.shutdown()
 

@@ -34,11 +34,12 @@ def trainable(
         A class named after the algorithm. Each `step` trains `rounds_per_report` rounds, and
         further ones up to an evaluated round. It reports `round` and `training_iteration`, which
         are equal, `done`, `status`, `objective` (the mean validation accuracy of the last ten
-        evaluations, less 1 of a run that diverged, -1 of one that failed), `best_accuracy` and the
-        curve's metrics of that round, such as `accuracy`, `val_accuracy`, `loss`, `bytes_down` and
-        `bytes_up`; a number that the run does not have is left out. The finished run's row goes to
-        `out`. Schedulers that copy checkpoints between trials (`PopulationBasedTraining`, `PB2`)
-        are not supported.
+        evaluations, less 1 of a run that diverged), `best_accuracy` and the curve's metrics of that
+        round, such as `accuracy`, `val_accuracy`, `loss`, `bytes_down` and `bytes_up`; a number
+        that the run does not have is left out, and a loss that is not finite is infinite. A run
+        that fails raises RuntimeError, so that Tune may try it again. The run's row goes to `out`.
+        Schedulers that copy checkpoints between trials (`PopulationBasedTraining`, `PB2`) are not
+        supported.
 
     Raises:
         UsageError: no such algorithm, no source of a notebook's class, or a default has an unknown

@@ -342,11 +342,12 @@ class Proposer:
         return None
 
     def tell(self, asked: optuna.Trial, value: float) -> None:
-        """Record the objective of a proposal; NaN if it has none."""
+        """Record the objective of a proposal; NaN if it has none. Raises as `propose`."""
         from optuna.trial import TrialState
 
         self._values[canonical_json(asked.params)] = value
-        if math.isnan(value):
-            self.study.tell(asked, state=TrialState.FAIL)
-        else:
-            self.study.tell(asked, value)
+        with naming(SAMPLER, self._path or "optuna"):
+            if math.isnan(value):
+                self.study.tell(asked, state=TrialState.FAIL)
+            else:
+                self.study.tell(asked, value)

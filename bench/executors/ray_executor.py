@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from bench.executors.optuna_search import Proposer
 
 FACTOR = 4  # one configuration in so many goes on, as in Tune's own ASHA
-# What a scheduler may decide about a trial.
-DECISIONS = ("CONTINUE", "PAUSE", "STOP", "NOOP")
+# What a scheduler may decide about a trial. A paused one would end: nobody resumes it.
+DECISIONS = ("CONTINUE", "STOP", "NOOP")
 WORKER_DEATHS = 3  # deaths that a trial survives: it goes on from its last save, on any worker
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import ray
 from ray import tune
+from ray.tune.search.repeater import TRIAL_INDEX
 
 from algorithms import Entry, entry
 from algorithms.plugins import given
@@ -25,6 +26,7 @@ from bench.errors import EnvironmentProblem, UsageError, refusing_values
 from bench.execution import BACKENDS, Execution, default_out
 from bench.executors.trials import divert_warnings
 from bench.machine import count_gpus
+from bench.planning.given import LABEL
 from bench.planning.run_spec import RunSpec, Varied
 from bench.planning.single_run import SPECIAL_KEYS, check_names, name_of, run_spec_of
 from bench.provenance import command_columns
@@ -35,7 +37,7 @@ from search_spaces import Bounds, Grid, Range, cast, check
 if TYPE_CHECKING:
     from bench.trial.trial import Trial
 
-CHOICES = {"device": ("cpu", "cuda"), "backend": BACKENDS}
+CHOICES = {"device": ("auto", "cpu", "cuda"), "backend": BACKENDS, "offline": (False, True)}
 POINTER = "state.json"
 
 
@@ -72,8 +74,12 @@ class FederatedTrainable(tune.Trainable):
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
         """Return the runs of a configuration, and their execution."""
-        run_spec = run_spec_of(self.algorithm, self.defaults, config)
+        config = dict(config)
+        repetition = config.pop(TRIAL_INDEX, None)
+        if repetition is not None:  # Ray's Repeater averages these
+            config.setdefault("seed", repetition)
         execution = execution_of({**self.defaults, **config})
+        run_spec = run_spec_of(self.algorithm, self.defaults, config)
         at_hand = data.hashes([run_spec.setting.dataset], execution.data_dir)
         # Tune refuses a report without the metric that it compares, so every report is of an
         # evaluated round.
@@ -89,12 +95,15 @@ class FederatedTrainable(tune.Trainable):
             have; `training_iteration` is the round, also of a run that goes on from a saved state.
 
         Raises:
-            EnvironmentProblem: data are missing, or a disk is full; Tune counts the trial as
-                failed.
+            EnvironmentProblem: data are missing, or a disk is full.
+            RuntimeError: the run failed; its row says so, too. Tune counts the trial as failed, and
+                may try it again.
         """
         report = self.trial.step()
         if report["status"] == "environment":
             raise EnvironmentProblem(report["error"])
+        if report["status"] == "failed":
+            raise RuntimeError(report["error"])
         (run,) = self.trial.runs
         numbers = {**last_values(run.curve), **report, "training_iteration": report["round"]}
         return {name: value for name, value in numbers.items() if value == value}  # NaN is not
@@ -188,10 +197,11 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     for key in ("out", "data_dir"):
         if bound.get(key):
             bound[key] = str(whole_path(bound[key]))
-    check_names(name, bound, SPECIAL_KEYS, "configuration key")
-    for key, names in CHOICES.items():
-        if bound.get(key) not in (None, *names):
-            raise UsageError(f"{key} must be one of {', '.join(names)}, got {bound[key]!r}")
+    prefix, _, path = str(bound.get("dataset") or "").partition(":")
+    if data.is_path(f"{prefix}:"):
+        bound["dataset"] = f"{prefix}:{whole_path(path)}"
+    check_names(name, bound, {*SPECIAL_KEYS, LABEL}, "configuration key")
+    _check_choices(bound)
     run_spec_of(name, bound)
     _tracks(bound)
     _rounds_per_report(bound)
@@ -205,29 +215,47 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
 def execution_of(given: Mapping[str, Any]) -> Execution:
     """Make the execution inside a user's own Tuner.
 
-    It has a GPU if Tune assigned one, and a thread for each assigned CPU. Raises UsageError for a
-    relative path: in a worker it would mean a folder of Tune's.
+    It has a GPU if Tune assigned one, and a thread for each assigned CPU.
+
+    Raises:
+        UsageError: a value is not allowed, or a path is relative: in a worker it would mean a
+            folder of Tune's.
     """
     for name in ("out", "data_dir"):
         if given.get(name) and not Path(given[name]).is_absolute():
             raise UsageError(
                 f"{name} must be an absolute path in a trial's configuration, got {given[name]!r}"
             )
+    dataset = str(given.get("dataset") or "")
+    prefix, _, path = dataset.partition(":")
+    if data.is_path(dataset) and not Path(path).is_absolute():
+        raise UsageError(
+            f"{prefix}: takes an absolute path in a trial's configuration, got {dataset!r}"
+        )
+    _check_choices(given)
     device = given.get("device")
-    if not device:
+    if device in (None, "auto"):
         assigned = os.environ.get("CUDA_VISIBLE_DEVICES") and count_gpus()
         device = "cuda" if assigned else "cpu"
     return Execution(
         out=given["out"],
         data_dir=given.get("data_dir"),
-        offline=bool(given.get("offline", False)),
+        offline=bool(given.get("offline")),
         device=device,
-        backend=given.get("backend", "auto"),
+        backend=given.get("backend") or "auto",
         threads=int(os.environ.get("OMP_NUM_THREADS") or 1),
         track=_tracks(given),
         rounds_per_report=_rounds_per_report(given),
         provenance=command_columns("ray.tune.Tuner"),
     )
+
+
+def _check_choices(given: Mapping[str, Any]) -> None:
+    """Raise UsageError if `device`, `backend` or `offline` is none of its values, nor None."""
+    for key, choices in CHOICES.items():
+        if given.get(key) not in (None, *choices):
+            named = ", ".join(map(str, choices))
+            raise UsageError(f"{key} must be one of {named}, got {given[key]!r}")
 
 
 def _tracks(given: Mapping[str, Any]) -> tuple[str, ...]:
@@ -248,14 +276,19 @@ def _rounds_per_report(given: Mapping[str, Any]) -> int:
 
 
 def last_values(curve: Sequence[Point]) -> dict[str, float]:
-    """Return the metrics of a curve's last round, without those of single clients."""
+    """Return the metrics of a curve's last round, without those of single clients.
+
+    A loss that is not finite is infinite, because Tune refuses a report without its metric.
+    """
     last = curve[-1][0] if curve else 0
     values = {}
     for at, metric, value in reversed(curve):
         if at < last:
             break
-        if value is not None and not metric.startswith(CLIENT_ACCURACY):
-            values[metric] = value
+        if value is None or metric.startswith(CLIENT_ACCURACY):
+            continue
+        lost = metric.endswith("loss") and not math.isfinite(value)
+        values[metric] = math.inf if lost else value
     return values
 
 

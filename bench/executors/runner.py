@@ -141,14 +141,34 @@ def import_executor(name: str) -> Executor:
     """
     if name == "inline":
         return run_inline
-    for variable, value in RAY_ENVIRONMENT.items():
-        os.environ.setdefault(variable, value)
     try:
-        from bench.executors.ray_executor import run_ray
+        with ray_environment():
+            from bench.executors.ray_executor import run_ray
     except ImportError as error:
         advice = "pip install 'ray[tune]'; a sweep works without it with --executor inline"
         raise EnvironmentProblem(f"Ray cannot be imported: {error}; {advice}") from error
-    return run_ray
+
+    def run(*arguments: Any) -> None:
+        with ray_environment():
+            run_ray(*arguments)
+
+    return run
+
+
+@contextmanager
+def ray_environment() -> Iterator[None]:
+    """Set those of `RAY_ENVIRONMENT` that the user has not set, and take them back at the end.
+
+    A `Tuner` of the user's in the same process would otherwise write no results.
+    """
+    added = RAY_ENVIRONMENT.keys() - os.environ.keys()
+    for variable in added:
+        os.environ[variable] = RAY_ENVIRONMENT[variable]
+    try:
+        yield
+    finally:
+        for variable in added:
+            os.environ.pop(variable, None)
 
 
 def run_inline(plan: Plan, trials: Trials, execution: Execution, events: Events) -> None:

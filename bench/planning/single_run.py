@@ -5,7 +5,7 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -76,14 +76,14 @@ def plan_of_one(
     """Plan one run from flat configurations, with the other options of a sweep.
 
     Configurations have hyper-parameters and setting fields by name, `dataset`, `paper` and `seed`.
-    A later configuration overrides an earlier one, and within one a flat name overrides the same
-    name in `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the
-    former, and `feddkd.lr` the latter, as on the command line. Hyper-parameters that no
-    configuration has are those of the paper's results in the setting of `paper`, else the
-    algorithm's defaults.
+    A later configuration overrides an earlier one. A name of both a setting field and a
+    hyper-parameter (FedDKD's lr) means the former, and `feddkd.lr` the latter, as on the command
+    line. Hyper-parameters that no configuration has are those of the paper's results in the setting
+    of `paper`, else the algorithm's defaults.
 
     Raises:
-        UsageError: an unknown name or a value that is not allowed.
+        UsageError: an unknown name, a value that is not allowed, or two values of one field in one
+            configuration, by itself and in `setting`.
     """
     merged: dict[str, Any] = {}
     hyper = entry(algorithm).defaults()
@@ -96,14 +96,18 @@ def plan_of_one(
         flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
         if layer.get("dataset") is not None:
             flat["dataset"] = layer["dataset"]
+        for name in setting.keys() & flat.keys():
+            if setting[name] != flat[name]:
+                hint = f"; the hyper-parameter is {algorithm}.{name}" if name in hyper else ""
+                raise UsageError(
+                    f"{name} is given twice for the setting: {setting[name]!r} in `setting` and "
+                    f"{flat[name]!r} by itself{hint}"
+                )
         only_hyper = hyper.keys() - setting_fields().keys()
-        for name in (hyper.keys() & setting.keys() & flat.keys()) - only_hyper:
-            raise UsageError(
-                f"{name} is given twice for the setting: {setting[name]!r} in `setting` and "
-                f"{flat[name]!r} by itself; the hyper-parameter is {algorithm}.{name}"
-            )
         for name, value in {**setting, **flat}.items():
             full_name = f"{algorithm}.{name}" if name in only_hyper else name
+            if isinstance(value, list | tuple):
+                raise UsageError(f"{name} takes one value, got {value!r}{_as_text(name, value)}")
             values[full_name] = (str(value),)
     (dataset,) = values.pop("dataset", (EMBEDDED_DATASET,))
     space = SPACES.get((merged.get("paper") or "", dataset, algorithm))
@@ -131,6 +135,12 @@ def plan_of_one(
     run_spec = plan.run_specs[0]
     run_spec = replace(run_spec, setting=replace(run_spec.setting, **preset), seed=seed)
     return replace(plan, run_specs=(run_spec,), tuned=())
+
+
+def _as_text(name: str, values: Sequence[Any]) -> str:
+    """Return how several models are written; empty for other fields."""
+    joined = "/".join(map(str, values))
+    return f": write {joined!r}" if name == "client_models" else ""
 
 
 def run_spec_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:

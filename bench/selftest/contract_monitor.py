@@ -39,6 +39,11 @@ AS_TENSORS = (
     "are stacked: use arithmetic and comparisons, such as (plan.round > 1) * term, "
     "instead of `if` or float()"
 )
+NOT_MAPPED = (
+    "{} fails under torch.vmap, as it runs when clients are stacked: take gradients by "
+    "torch.func.grad, and read no tensor's value"
+)
+STATISTICS = ("running_mean", "running_var")
 
 
 @dataclass
@@ -51,6 +56,8 @@ class Log:
     protected: list[tuple[str, Any, Any]] = field(default_factory=list)
     # Pure hooks, and the round in which they were mapped.
     mapped: set[tuple[str, Any]] = field(default_factory=set)
+    # Of the server's params, which uploads have, too, unless the class states otherwise.
+    server_names: tuple[str, ...] = ()
 
     def protect(self, name: str, tree: Any) -> None:
         """Remember a tree that is passed to a hook, which must not write to it."""
@@ -74,7 +81,7 @@ class ContractMonitor(Plugin):
         place = _source_location(self.base, hook)
         for name, tree, before in self.log.protected:
             text = f"{hook} writes to {name}, which it must leave as it is{place}"
-            self._expect(same(tree, before), text)
+            self._expect(same(tree, before), text + _of_statistics(tree, before))
         # A tree that was written to is reported once.
         self.log.protected = [entry for entry in self.log.protected if same(entry[1], entry[2])]
         text = (
@@ -113,7 +120,16 @@ class ContractMonitor(Plugin):
             getattr(self.base, hook)(net, own, *others, as_tensors)
             return row
 
-        with self.log.finding.case(AS_TENSORS.format(hook)):
+        def mapped_with_numbers(row: Tensor, own: Local) -> Tensor:
+            getattr(self.base, hook)(net, own, *others, plan)
+            return row
+
+        reason = AS_TENSORS
+        try:
+            vmap(mapped_with_numbers, randomness="same")(numbers, stacked)
+        except Exception:  # the call below raises it again, and it is recorded there
+            reason = NOT_MAPPED
+        with self.log.finding.case(reason.format(hook)):
             vmap(mapped, randomness="same")(numbers, stacked)
         return result
 
@@ -135,6 +151,7 @@ class ContractMonitor(Plugin):
         """Check that the hook leaves w_0 as it is."""
         self.log.protect("w_0", params)
         server: Server = self._call("init_server", fed, params)
+        self.log.server_names = tuple(server.params)
         return server
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
@@ -243,7 +260,29 @@ class ContractMonitor(Plugin):
         upload, new_memory = self._call_pure("upload", net, local, data, message, memory, plan)
         self._expect_plain_tree("upload", upload)
         self._expect_plain_tree("upload's memory", new_memory)
+        if self.base.uploads_model:
+            uploaded = upload.get("params", {})
+            lacking = [name for name in self.log.server_names if name not in uploaded]
+            self._expect(
+                not lacking,
+                f"upload's params lack {', '.join(lacking[:1])}, which the server's have: state "
+                "uploads_model = False",
+            )
         return upload, new_memory
+
+
+def _of_statistics(tree: Any, before: Any) -> str:
+    """Return what to do if a network wrote its BatchNorm statistics into a tree, and nothing else.
+
+    It is empty otherwise.
+    """
+    old = dict(items(before))
+    changed = [path for path, leaf in items(tree) if not same(leaf, old.get(path))]
+    if changed and all(path.endswith(STATISTICS) for path in changed):
+        return (
+            ": net(w, x) writes BatchNorm's statistics into w, so pass it clones, or use net.eval"
+        )
+    return ""
 
 
 def _source_location(base: Algorithm, hook: str) -> str:

@@ -190,7 +190,8 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
     for (values, fields), run in zip(members, pack, strict=True):
         gaps.append(largest_gap(tested.run(ROUNDS, "loop", values, **fields), run))
     largest = max(gaps)
-    fault = f"the models differ by {largest:.1e} in a pack of runs that differ in {names}"
+    differing = f" that differ in {names}" if names else ""
+    fault = f"the models differ by {largest:.1e} in a pack of runs{differing}"
     finding.expect(largest <= TOLERANCES["largest gap"], fault)
     return largest, len(members)
 

@@ -74,8 +74,8 @@ def rows_of(
         if final is not None and not reference and not for_itself:
             diverged = diverged or guesses(final, chance, test_samples, short)
         complaint = progress.complaint
-        if suffix.endswith(FINETUNED) and not complaint:
-            complaint = _lost_in_further_steps(curve)
+        if not complaint:
+            complaint = _lost(curve, "after further steps " if suffix.endswith(FINETUNED) else "")
             diverged = diverged or bool(complaint)
         outcome = {
             "error": complaint or None,
@@ -86,15 +86,15 @@ def rows_of(
     return rows
 
 
-def _lost_in_further_steps(curve: Sequence[MeasuredPoint]) -> str:
-    """Describe the first loss after further steps that is not finite; empty if there is none.
+def _lost(curve: Sequence[MeasuredPoint], when: str) -> str:
+    """Describe the first loss on the test set that is not finite; empty if there is none.
 
-    The run goes on without these models, so it does not notice. Their accuracy would be that of
-    guessing the first class.
+    The run goes on if only the models of this row are lost, or only their outputs. Their accuracy
+    would be that of guessing the first class.
     """
     for at, metric, value in curve:
         if metric == "loss" and not math.isfinite(value):
-            return f"round {at}, after further steps the loss is not finite"
+            return f"round {at}, {when}the loss is not finite"
     return ""
 
 

@@ -167,6 +167,13 @@ MISTAKES = {
     "m9:A": (HEAD + "class A(Algorithm):\n    version = '1.2'", r"version.*1\.2"),
     "m10:A": (HEAD + "class A(Algorithm):\n    needs = frozenset({'auxilary'})", "auxiliary"),
     "m11:A": (HEAD + "class A(Algorithm):\n    def local_los(self): ...", "local_loss"),
+    "m16:A": (HEAD + "class A(Algorithm):\n    keep_model = True", "keep_model.*mean keeps_model"),
+    "m17:A": (HEAD + "class A(Algorithm):\n    row = ('', '_x')", r"A\.row has no.*mean rows"),
+    "m18:A": (
+        HEAD + "class A(Algorithm):\n"
+        "    def local_loss(self, net, local, batch, memory, message, plan): ...",
+        r"local_loss takes .*batch, memory, message, plan\), and gets .*message, memory, plan",
+    ),
     "m12:A": (HEAD + "class A(Algorithm):\n    mu: float = 1.0", "mu.*dataclass"),
     "m15:A": (HEAD + "class A(Algorithm):\n    server_steps = 'n'", "server_steps.*'n'.*has: none"),
     "m14:A": ("class A: pass\nraise SystemExit", r"SystemExit.*m14\.py, line 2"),

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from commands import ROOT, run
@@ -66,6 +67,13 @@ def test_sweep_is_the_command(tmp_path: Path) -> None:
     assert frames.board["selected"].sum() == 4
 
 
+def test_switches_may_be_numpys() -> None:
+    on = api.compare(board="reference-v2", over_cells=np.bool_(True), metric="final")
+    off = api.compare(board="reference-v2", over_cells=np.bool_(False), metric="final")
+    assert "average_rank" in on
+    assert "average_rank" not in off
+
+
 def test_sweep_leaves_other_results_out(tmp_path: Path) -> None:
     api.run("fedprox", out=tmp_path, **SMALL)
     frames = api.sweep(algo="fedavg", executor="inline", out=tmp_path, quiet=True, **SMALL)
@@ -118,7 +126,7 @@ def test_load_reads_boards_as_they_select() -> None:
         (lambda: api.sweep(algo="fedavg", seeds="x"), "give a whole number"),
         (lambda: api.sweep(algo="fedavg", dry_run=True), "dry_run only prints"),
         (lambda: api.sweep(algo="fedavg", quiet="yes"), "quiet takes true or false"),
-        (lambda: api.compare(board="reference", format="md"), "to_markdown"),
+        (lambda: api.compare(board="reference", format="md"), "use to_latex"),
         (lambda: api.compare(metrc="best"), "did you mean metric"),
         (lambda: api.compare(board="reference", metric="nope"), "no metric 'nope'"),
         (lambda: api.load("nowhere"), "no board 'nowhere'"),

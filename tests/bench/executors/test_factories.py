@@ -88,7 +88,7 @@ def test_an_own_scheduler_stops_trials(own: Path) -> None:
             ("--scheduler", "own:Broken"),
             "scheduler 'own:Broken': it raises KeyError: 'absent' (own",
         ),
-        (("--scheduler", "own:Undecided"), "CONTINUE, PAUSE, STOP, NOOP, got None"),
+        (("--scheduler", "own:Undecided"), "CONTINUE, STOP, NOOP, got None"),
         (("--search", "own:BrokenSampler", "--num-samples", "2"), "ValueError: no idea (own.py:"),
     ],
 )

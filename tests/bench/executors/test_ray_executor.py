@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from ray import tune
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
+from bench.api import sweep, trainable
 from bench.executors.optuna_search import PastTries, Proposer, decode, proposed_first
 from bench.executors.ray_executor import ProposerSearcher, by_contest
+from bench.executors.runner import RAY_ENVIRONMENT
 from bench.executors.trials import by_configuration
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
@@ -200,3 +205,22 @@ def test_only_results_without_error_are_told(
 def test_a_stopping_sweep_proposes_nothing() -> None:
     searcher = ProposerSearcher([Mock()], lambda: True)
     assert searcher.suggest("trial") == ProposerSearcher.FINISHED
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_ray")
+def test_rays_variables_are_as_before_a_sweep(tmp_path: Path) -> None:
+    """A Tuner of the user's afterwards would lose its results by them."""
+    before = dict(os.environ)
+    frame = sweep(
+        algo="fedavg", dataset="digits", rounds=1, out=tmp_path / "out", executor="ray"
+    ).runs
+    assert [*frame["status"]] == ["finished"]
+    assert {name: os.environ.get(name) for name in RAY_ENVIRONMENT} == {
+        name: before.get(name) for name in RAY_ENVIRONMENT
+    }
+    tuner = tune.Tuner(
+        trainable("fedavg", dataset="digits", rounds=1, out=str(tmp_path / "own")),
+        run_config=tune.RunConfig(storage_path=str(tmp_path / "tune"), verbose=0),
+    )
+    assert tuner.fit().get_dataframe()["accuracy"].notna().all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,11 @@ from unittest import mock
 import pytest
 from ray.tune.result import TRIAL_INFO
 from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search.repeater import TRIAL_INDEX
 from rows import hyperparameter
 
 from algorithms import entry
+from algorithms.fedavg import FedAvg
 from bench.errors import EnvironmentProblem, UsageError
 from bench.executors import ray_trainable, trainable
 from bench.planning.options import SweepOptions
@@ -77,7 +80,6 @@ def test_a_rate_that_a_paper_tuned_is_the_presets(given: dict[str, Any], lr: flo
         ({"lr": 0.3, "rounds": 2, "gamma": 0.4}, {"setting": {"lr": 0.05}}),
         ({"setting": {"lr": 0.3, "rounds": 2, "gamma": 0.4}}, {"setting": {"lr": 0.05}}),
         ({"setting": {"lr": 0.3, "rounds": 2, "gamma": 0.6}}, {"lr": 0.05, "gamma": 0.4}),
-        ({"setting": {"lr": 0.3, "rounds": 2, "gamma": 0.6}, "lr": 0.05, "gamma": 0.4}, {}),
     ],
 )
 def test_a_trials_values_go_over_the_defaults_and_parameters_over_the_setting(
@@ -104,6 +106,40 @@ def test_a_plain_name_is_the_settings() -> None:
 def test_a_name_given_twice_is_refused() -> None:
     with pytest.raises(UsageError, match=r"lr is given twice.*feddkd\.lr"):
         run_spec_of("feddkd", {"lr": 0.3, "setting": {"lr": 0.1}})
+    with pytest.raises(UsageError, match=r"rounds is given twice.*: 2 in `setting` and 3 by it"):
+        run_spec_of("fedavg", {"rounds": 3, "setting": {"rounds": 2}})
+    assert run_spec_of("fedavg", {"rounds": 2, "setting": {"rounds": 2}}).setting.rounds == 2
+
+
+def test_several_values_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"client_models takes one value.*write 'mlp/cnn_digits'"):
+        run_spec_of("fd", {"client_models": ["mlp", "cnn_digits"]})
+    with pytest.raises(UsageError, match=r"mu takes one value, got \(0.1, 1\)$"):
+        run_spec_of("fedprox", {"mu": (0.1, 1)})
+
+
+def test_own_data_of_a_relative_path_and_a_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"{row % 7},{row % 3},{'yn'[row % 2]}" for row in range(60)]
+    (tmp_path / "d.csv").write_text("\n".join(["a,b,kind", *lines]))
+    monkeypatch.chdir(tmp_path)
+    made = trainable(
+        "fedavg", dataset="csv:d.csv", label="kind", rounds=1, num_clients=2, out=str(tmp_path)
+    )
+    monkeypatch.chdir(tmp_path.parent)  # as Tune does
+    trial = made(config={})
+    assert trial.train()["done"]
+    trial.cleanup()
+    with pytest.raises(UsageError, match=r"csv: takes an absolute path .* got 'csv:d.csv'"):
+        made(config={"dataset": "csv:d.csv"})
+
+
+def test_a_repetition_is_a_seed(tmp_path: Path) -> None:
+    """Ray's Repeater numbers the repetitions of a configuration, and averages their results."""
+    trial = trainable("fedavg", setting=SETTING, out=str(tmp_path))(config={TRIAL_INDEX: 3})
+    assert [run.run_spec.seed for run in trial.trial.runs] == [3]
+    trial.cleanup()
 
 
 def test_every_way_takes_qualified_names() -> None:
@@ -131,6 +167,8 @@ def test_a_papers_run_has_its_values() -> None:
         ({"roundz": 3}, r"no configuration key 'roundz' \(did you mean rounds\?\); known: "),
         ({"seed": "a"}, "seed must be a whole number, got 'a'"),
         ({"backend": "fast"}, "backend must be one of auto, loop, stacked, got 'fast'"),
+        ({"device": "gpu"}, "device must be one of auto, cpu, cuda, got 'gpu'"),
+        ({"offline": "false"}, "offline must be one of False, True, got 'false'"),
         ({"gamma": 5}, r"gamma must be in \[0, 1\), got 5"),
         ({"rounds_per_report": 0}, "rounds_per_report must be >= 1, got 0"),
         ({"rounds_per_report": "all"}, "rounds_per_report must be a whole number, got 'all'"),
@@ -241,6 +279,25 @@ def test_ashas_rungs_are_rounds(tmp_path: Path) -> None:
     assert last_rounds == [8, 2]
 
 
+def test_a_loss_that_is_not_finite_is_infinite(tmp_path: Path) -> None:
+    """Tune ends the whole experiment if a report lacks its metric."""
+    (report,) = reports(tmp_path, rounds=3, lr=1e6)
+    assert report["done"]
+    assert report["loss"] == math.inf
+
+
+def test_a_failed_run_is_an_error_to_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(FedAvg, "local_loss", fail)
+    trial = trainable("fedavg", setting=SETTING, out=str(tmp_path))(config={})
+    with pytest.raises(RuntimeError, match="a mistake"):
+        trial.train()
+    trial.cleanup()
+    assert [*Store(tmp_path).status().values()] == ["failed"], "its row is stored"
+
+
 def test_missing_data_are_an_error_to_tune(tmp_path: Path) -> None:
     trial = trainable(
         "fedgkd", dataset="cifar10", offline=True, data_dir=str(tmp_path), out=str(tmp_path)
@@ -257,6 +314,9 @@ def test_missing_data_are_an_error_to_tune(tmp_path: Path) -> None:
         {"setting": {"rounds": 0}},
         {"dataset": "cifar11"},
         {"out": "here"},
+        {"device": "gpu"},
+        {"backend": "fast"},
+        {"offline": "false"},
     ],
 )
 def test_a_wrong_configuration_is_refused_in_words(config: dict, tmp_path: Path) -> None:

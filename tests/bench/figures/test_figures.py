@@ -483,7 +483,7 @@ def test_curves_are_means_over_replicates(tmp_path):
     ((panel,),) = panels(spec)
     rounds = SETTING["rounds"]
     points = dict(line(panel, "fedavg"))
-    assert points == pytest.approx({at: 50 * at / rounds for at in range(1, rounds + 1)})
+    assert points == pytest.approx({at: 0.5 * at / rounds for at in range(1, rounds + 1)})
 
 
 def test_costs_are_of_the_shortest_replicate(tmp_path):

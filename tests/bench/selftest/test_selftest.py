@@ -122,6 +122,29 @@ WRONG = {
         {"contract": "'evaluated'"},
     ),
     "not frozen": (method().replace("@dataclass(frozen=True)\n", ""), {"contract": "frozen"}),
+    "an upload without the head": (
+        method(
+            upload='return {"params": {"head.bias": local["params"]["head.bias"]}}, memory',
+            server_step='return server.next({**server.params, **cohort.mean(uploads["params"])})',
+        ),
+        {"contract": "uploads_model = False"},
+    ),
+    "a gradient that cannot be mapped": (
+        method(
+            before_step=(
+                'w = {n: v.detach().clone() for n, v in local["params"].items()}\n'
+                "leaves = [w[n].requires_grad_() for n in net.trainable]\n"
+                "loss = cross_entropy(net(w, batch.x).logits, batch.y).sum()\n"
+                "torch.autograd.grad(loss, leaves)\n"
+                "return local"
+            )
+        ),
+        {"contract": "take gradients by torch.func.grad"},
+    ),
+    "statistics of the message": (
+        method(first='net(message["params"], batch.x)'),
+        {"contract": "net(w, x) writes BatchNorm's statistics into w"},
+    ),
     "a hook that takes too little": (
         method().replace("memory, plan):", "memory):"),
         {"contract": "must take (self, net, local, batch, message, memory, plan)"},

@@ -26,3 +26,14 @@ def test_further_steps_that_diverge_mark_their_row_alone(lost: float) -> None:
     assert by_name["fedavg"]["error"] is None
     assert by_name["fedavg_ft"]["diverged"]
     assert "round 1" in by_name["fedavg_ft"]["error"]
+
+
+def test_a_loss_on_the_test_set_marks_its_row() -> None:
+    """As of a model whose outputs overflow, though its weights are finite."""
+    progress = Progress()
+    progress.curves[""] = [(1, "accuracy", 0.4), (1, "loss", math.nan)]
+    progress.curves[""] += [(2, "accuracy", 0.7), (2, "loss", 0.9)]
+    run_spec = run_spec_of("fedavg", {"rounds": 2})
+    ((row, _),) = rows_of(run_spec, progress, {}, personal=[], chance=0.1, test_samples=100)
+    assert row["diverged"]
+    assert row["error"] == "round 1, the loss is not finite"
