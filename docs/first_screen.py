@@ -51,7 +51,7 @@ _READING = (
     "interval holds by itself. A dash: a run diverged there.",
     "**All cells**: the mean over the three α. The intervals of the four methods, which were named "
     "before the runs, hold at once with 95 %; those of the others are of all ten methods at once.",
-    "**Traffic**: multiples of FedAvg's. **Diverged**: runs that did, of all; replicates are one run.",
+    "**Traffic**: multiples of FedAvg's. **Diverged**: runs that did, of all (replicates are one).",
     "`fedavg_t1` is FedAvg, evaluated on the mean of all clients' latest models.",
     f"`python -m bench.compare {BOARD} {COMPARED}` also prints SCAFFOLD and FedNTD, and with "
     f"`--algo fedavg {' '.join(HYPOTHESES)}` the four methods alone, whose intervals these are.",
