@@ -87,6 +87,22 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("bench/selftest/equations/fedgen.py", "soft_features_follow_the_batch", "1", "2"): (
         "the samples are given other labels again, which are other ones, too"
     ),
+    ("bench/selftest/equations/feddkd.py", "dkd_checks", "3", "4"): (
+        "formula and algorithm are compared at another number, the same for both"
+    ),
+    ("bench/selftest/toy.py", "toy_split", "62", "63"): (
+        "the server's own samples of the self-test are others"
+    ),
+    ("bench/selftest/whole_runs.py", "learns", 'shown.append(f"{accuracy:.2f}")', "pass"): (
+        "the accuracies are printed beside a check that passed"
+    ),
+    ("bench/charts/panels.py", "print_config", "11", "12"): "the size of letters in a picture",
+    (
+        "leaderboards/stats/aggregate.py",
+        "improvement",
+        "np.ptp(total) > 1e-9",
+        "(np.ptp(total) >= 1e-09)",
+    ): "resamples differ by rounding or by a pair of runs, never by this number",
     ("bench/state_files.py", "_MANIFEST_BYTES", "28", "29"): (
         "no manifest is as large; what is no manifest is refused after more of it is read"
     ),
@@ -280,11 +296,19 @@ class Lines:
         data.read()
         self.sizes: Counter[str] = Counter()
         self.tests_of: dict[str, dict[int, list[str]]] = {}
+        of_test_file: dict[str, set[str]] = {}
+        for test in sorted({_test_of(context) for context in data.measured_contexts()} - {""}):
+            of_test_file.setdefault(test.partition("::")[0], set()).add(test)
         for path in data.measured_files():
             tests: dict[int, list[str]] = {}
             for line, contexts in data.contexts_by_lineno(path).items():
-                tests[line] = sorted({_test_of(context) for context in contexts} - {""})
-                self.sizes.update(tests[line])
+                found = {_test_of(context) for context in contexts} - {""}
+                self.sizes.update(found)
+                for context in contexts:
+                    # A fixture may be of all tests of its file, and is set up in the first one.
+                    if context.endswith("|setup"):
+                        found |= of_test_file[context.partition("::")[0]]
+                tests[line] = sorted(found)
             self.tests_of[Path(path).relative_to(root).as_posix()] = tests
 
     def tests(self, mutant: Mutant) -> list[str]:

@@ -6,7 +6,6 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from outside_world import EXAMPLE, forget, install, place, save, shapes, world
 
 from algorithms import entry
 from bench import data
-from bench.data import outside
 from bench.data.command import main as data_command
 from bench.data.dataset import MissingData, content_hash
 from bench.data.outside import Arrays
@@ -397,17 +395,3 @@ def test_draws_without_a_seed_are_refused(world: Path) -> None:
     module.write_text(EXAMPLE.replace('file["train_x"], file["train_y"]', noisy))
     with pytest.raises(UsageError, match="my_world:SHAPES"):
         data.load("my_world:SHAPES")
-
-
-@pytest.mark.parametrize(
-    ("rules", "fit"),
-    [
-        ({}, False),
-        ({"none": ((0.0,), (1.0,))}, True),
-        ({"none": ((0.0,), (1.0,)), "own": ((0.5,), (0.0,))}, False),
-        ({"none": ((0.0, 0.0), (1.0, 1.0))}, False),
-    ],
-)
-def test_every_rule_of_an_image_set_must_fit(rules: dict[str, Any], fit: bool) -> None:
-    info = replace(data.info("mnist"), normalizations=rules)
-    assert outside._normalizations_fit(info) is fit

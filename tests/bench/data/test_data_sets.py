@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import published_formats as formats
@@ -17,7 +18,7 @@ from commands import ROOT
 from published_formats import folder, surroundings
 
 from bench import cli, data
-from bench.data import command, digits5, download, file_loaders, vision
+from bench.data import command, digits5, download, file_loaders, outside, vision
 from bench.data.command import main
 from bench.data.pickled import ForbiddenPickle, load_arrays
 from bench.errors import EnvironmentProblem, UsageError
@@ -55,6 +56,20 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 # --- the table
+
+
+@pytest.mark.parametrize(
+    ("rules", "fit"),
+    [
+        ({}, False),
+        ({"none": ((0.0,), (1.0,))}, True),
+        ({"none": ((0.0,), (1.0,)), "own": ((0.5,), (0.0,))}, False),
+        ({"none": ((0.0, 0.0), (1.0, 1.0))}, False),
+    ],
+)
+def test_every_rule_of_an_image_set_must_fit(rules: dict[str, Any], fit: bool) -> None:
+    info = replace(data.info("mnist"), normalizations=rules)
+    assert outside._normalizations_fit(info) is fit
 
 
 @pytest.mark.parametrize(

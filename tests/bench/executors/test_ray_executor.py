@@ -18,8 +18,11 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from bench.api import sweep, trainable
+from bench.execution import Execution
+from bench.executors import ray_executor
 from bench.executors.optuna_search import PastTries, Proposer, decode, proposed_first
-from bench.executors.ray_executor import ProposerSearcher, by_contest
+from bench.executors.ray_cluster import ClusterLost
+from bench.executors.ray_executor import ProposerSearcher, by_contest, run_ray
 from bench.executors.runner import RAY_ENVIRONMENT
 from bench.executors.trials import by_configuration
 from bench.planning.options import SweepOptions
@@ -205,6 +208,27 @@ def test_only_results_without_error_are_told(
 def test_a_stopping_sweep_proposes_nothing() -> None:
     searcher = ProposerSearcher([Mock()], lambda: True)
     assert searcher.suggest("trial") == ProposerSearcher.FINISHED
+
+
+@pytest.mark.parametrize(("started", "ended"), [(True, ["give_up"]), (False, [])])
+def test_a_lost_cluster_is_given_up_by_the_sweep_that_started_it(
+    started: bool, ended: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def lose(*_: object) -> None:
+        raise ClusterLost("no node")
+
+    monkeypatch.setattr(ray_executor, "start", lambda _: started)
+    monkeypatch.setattr(ray_executor, "concurrent", lambda _: 1)
+    monkeypatch.setattr(ray_executor, "_run_trials", lose)
+    monkeypatch.setattr(ray_executor, "give_up", lambda: calls.append("give_up"))
+    monkeypatch.setattr(ray_executor, "leave", lambda: calls.append("leave"))
+    events = Mock()
+    run_ray(Mock(searches=()), [[Mock()]], Execution(out=""), events)
+    assert calls == ended
+    (report,) = events.note.call_args.args
+    assert report["error"].startswith("no node; runs that ended are stored")
 
 
 @pytest.mark.slow

@@ -111,6 +111,11 @@ def test_a_name_given_twice_is_refused() -> None:
     assert run_spec_of("fedavg", {"rounds": 2, "setting": {"rounds": 2}}).setting.rounds == 2
 
 
+def test_a_setting_is_a_mapping() -> None:
+    with pytest.raises(UsageError, match=r"setting must be a mapping of fields .* got 'lr=0.1'"):
+        run_spec_of("fedavg", {"setting": "lr=0.1"})
+
+
 def test_several_values_are_refused() -> None:
     with pytest.raises(UsageError, match=r"client_models takes one value.*write 'mlp/cnn_digits'"):
         run_spec_of("fd", {"client_models": ["mlp", "cnn_digits"]})

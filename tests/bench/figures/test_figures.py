@@ -19,6 +19,7 @@ from rows import Pair, failed_row, make_row, tables_of, write
 
 from algorithms import ALGORITHMS
 from bench import artifacts, data, models
+from bench.charts.lines import mean_and_spread
 from bench.charts.panels import print_config
 from bench.charts.theme import LIGHT, SHAPES
 from bench.data.splits import split
@@ -490,6 +491,12 @@ def test_costs_are_of_the_shortest_replicate(tmp_path):
     (spec,) = of(write(tmp_path, replicated((0.6, 0.4))), "board-costs").values()
     panel = panels(spec)[-1][0]
     assert {row["algorithm"]: row["x"] for row in rows(panel)} == {"fedavg": 4.0, "fedprox": 5.0}
+
+
+@pytest.mark.parametrize(("values", "low", "high"), [((0.3, 0.5), 0.3, 0.5), ((0.4,), None, None)])
+def test_one_seed_has_no_spread(values: tuple[float, ...], low: float | None, high: float | None):
+    spread = mean_and_spread(values)
+    assert spread == {"mean": pytest.approx(0.4), "low": low, "high": high, "n": len(values)}
 
 
 # Partitions, and accuracy over them

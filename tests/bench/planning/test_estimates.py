@@ -153,6 +153,18 @@ def test_a_slow_round_is_timed_with_few_samples(
     assert vars(pace) == pytest.approx(vars(Pace(0.7, 0.0, 20.0, 0.5 / 3, server_step)))
 
 
+def test_a_slow_batch_of_one_sample_is_never_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def slow(algorithm: str, values: Any, setting: Setting, **changes: Any) -> float:
+        asked.append(setting.batch_size)
+        return 2 * measuring.SLOW
+
+    monkeypatch.setattr(measuring, "_round_seconds", slow)
+    assert measuring._slow_pace("fedavg", {}, replace(SETTING, batch_size=1)) is None
+    assert set(asked) == {1}
+
+
 def test_a_slow_server_is_not_a_slow_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """FedDF's round begins with the teachers' answers, whatever a client's batch is."""
 

@@ -45,6 +45,16 @@ def test_samples_that_a_partition_leaves_out_are_not_counted() -> None:
     assert evaluated_samples(run_spec) == pytest.approx(100 * (10_000 + dealt * 2 / 7))
 
 
+def test_further_steps_are_evaluated_for_each_client_or_each_source() -> None:
+    """On the whole test set, or where sources have tests of their own, each on its part."""
+    plain = evaluated_samples(run_of("fedavg", FEDGKD))
+    further = replace(FEDGKD, finetune_steps=3)
+    assert evaluated_samples(run_of("fedavg", further)) == plain + 100 * 20 * 15_000
+    by_source = replace(FEDGKD, partition="by_source", alpha=None)
+    once = evaluated_samples(run_of("fedavg", replace(by_source, finetune_steps=3)))
+    assert once - evaluated_samples(run_of("fedavg", by_source)) == 100 * 15_000
+
+
 def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
     store, setting = Store(tmp_path), replace(FEDGKD, dataset="digits", model="mlp")
     for seed, (algorithm, rate, device) in enumerate(

@@ -330,6 +330,18 @@ def test_curves_have_the_mean_and_a_band_from_lowest_to_highest(text):
     assert (last["bytes"], last["steps"]) == (8e6, 40)
 
 
+def test_the_first_row_of_each_cell_begins_a_block(text):
+    """Then come the others of the cell, and configurations that were not selected."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for found, _ in Elements(text).of("tr"):
+        if "data-algorithm" in found:
+            place = (found["data-alpha"], found["data-c"])
+            kinds.setdefault(place, []).append(found.get("class", ""))
+    assert len(kinds) > 1
+    for classes in kinds.values():
+        assert [kind == "first" for kind in classes] == [True] + [False] * (len(classes) - 1)
+
+
 def test_a_partitions_curve_is_the_mean_of_its_replicates(tmp_path):
     pairs = [run("fedavg", 0, SETTING, 5, 40), run("fedavg", 0, SETTING, 6, 90)]
     pairs.append(run("fedavg", 0, SETTING | {"partition_seed": 5}, 1005, 60))

@@ -145,6 +145,10 @@ WRONG = {
         method(first='net(message["params"], batch.x)'),
         {"contract": "net(w, x) writes BatchNorm's statistics into w"},
     ),
+    "no value": (
+        method("__eq__ = lambda self, other: self is other\n__hash__ = lambda self: 0"),
+        {"contract": "two algorithms with equal hyper-parameters are not equal"},
+    ),
     "a hook that takes too little": (
         method().replace("memory, plan):", "memory):"),
         {"contract": "must take (self, net, local, batch, message, memory, plan)"},
