@@ -111,8 +111,9 @@ def run(
         "quiet": quiet,
         "executor": "inline",
     }
-    _, options = _sweep_options({key: value for key, value in given.items() if value})
-    plan = plan_of_one(name, fields, options=options)
+    options = {key: value for key, value in given.items() if value}
+    _, parsed = _sweep_options(options, "bench.api.run")
+    plan = plan_of_one(name, fields, options=parsed)
     (run_spec,) = plan.run_specs
     _, _, store = command.run(plan, command.ready(plan), "bench.api.run")
     runs = store.runs(keys=set(run_spec.rows.values()))
@@ -145,7 +146,7 @@ def sweep(**options: Any) -> Frames:
             raise UsageError(
                 f"{name} only prints: use `{shell_command('bench.sweep', flag(name))}`"
             )
-    words, parsed = _sweep_options(options)
+    words, parsed = _sweep_options(options, "bench.api.sweep")
     _, plan, store = command.sweep(parsed, shell_command("bench.sweep", *words))
     contests = command.contests_of(plan, store)
     board, runs = command.board_of(plan, store)
@@ -209,8 +210,10 @@ def load(source: str | Path) -> Frames:
     from bench.terminal.words import folders_of
     from leaderboards.board import leaderboard
 
+    if not isinstance(source, str | Path):
+        raise UsageError(f"load takes one path or the name of a board, got {source!r}")
     by_name = isinstance(source, str) and not Path(source).exists()
-    if by_name and Path(source).name != source:
+    if by_name and (Path(source).name != source or source.startswith("-")):
         raise UsageError(f"there is no folder or file {source}")
     arguments = _compare_arguments({"board" if by_name else "out": str(source)})
     selected = selection(arguments)
@@ -220,8 +223,11 @@ def load(source: str | Path) -> Frames:
     return Frames(runs, folders.curves(), board)
 
 
-def _sweep_options(options: Mapping[str, Any]) -> tuple[list[str], Any]:
-    """Return the words of a sweep's command, and the options parsed from them."""
+def _sweep_options(options: Mapping[str, Any], caller: str) -> tuple[list[str], Any]:
+    """Return the words of a sweep's command, and the options parsed from them.
+
+    Messages name the `caller`.
+    """
     from bench.sweep.parser import parse, words_of
 
     values: dict[str, Any] = {}
@@ -229,7 +235,7 @@ def _sweep_options(options: Mapping[str, Any]) -> tuple[list[str], Any]:
         plain = _plain(value) if name == "set" else _plain(_assignments(value))
         if plain is not None and plain is not False:
             values[name] = plain
-    words = words_of(values, "bench.api.sweep")
+    words = words_of(values, caller)
     return words, _parsed(lambda: parse(words))
 
 

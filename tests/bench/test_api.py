@@ -129,7 +129,10 @@ def test_load_reads_boards_as_they_select() -> None:
         (lambda: api.compare(board="reference", format="md"), "use to_latex"),
         (lambda: api.compare(metrc="best"), "did you mean metric"),
         (lambda: api.compare(board="reference", metric="nope"), "no metric 'nope'"),
+        (lambda: api.run("fedavg", force="no"), r"bench\.api\.run: force takes true or false"),
         (lambda: api.load("nowhere"), "no board 'nowhere'"),
+        (lambda: api.load("-x"), "there is no folder or file -x"),
+        (lambda: api.load(["reference"]), r"load takes one path .* got \['reference'\]"),
     ],
 )
 def test_mistakes_are_exceptions_with_the_next_step(
