@@ -110,7 +110,7 @@ def test_the_plain_table(out, capsys):
         "Bonferroni, 5 % over the column)\n"
         "(1) a single seed, no spread\n"
         "best by mean alone: a test needs 3 seeds\n"
-        "algorithms ran on different seeds: --reference compares seed by seed\n"
+        "columns are of different seeds\n"
         f"{DASH} not run, or not measured\n"
         "failed: no run finished, and some failed\n"
         "hyper-parameters that have their default in all rows are not shown\n"
