@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -115,8 +116,8 @@ def _costs(runs: Runs, comparison: Problem) -> Spec:
     notes = [
         of_whose_models(f"{accuracy}, last round", comparison.records)
         + ": mean over seeds, with the lowest and the highest; mean traffic; time of the shortest "
-        "run, on the machines that ran them. The grey line is the front: what lies below it can "
-        "be had better at no more cost",
+        "run. The grey line is the front: what lies below it can be had better at no more cost",
+        *_untimed(cells, labels),
         *further(comparison, drawn, "not ranked"),
     ]
     return picture(title(comparison), notes, panels)
@@ -124,13 +125,43 @@ def _costs(runs: Runs, comparison: Problem) -> Spec:
 
 def _points(cell: Cell, x: Axis, y: Axis) -> Iterator[dict[str, Any]]:
     """Yield the points of a panel: cost and accuracy of each algorithm that is ranked."""
+    times = _times(cell)
     for name, record in ranked(cell).items():
         runs = list(record["run_of_seed"].values())
         if x.field == "seconds":
-            # Disturbances only make a run longer. `runs` have means over replicates.
-            cost = min(record["shortest"].values())
+            if name not in times:
+                continue
+            cost = times[name]
         else:
             total = math.fsum(run["bytes_up"] + run["bytes_down"] for run in runs)
             cost = total / len(runs) / 1e6
         accuracies = mean_and_spread([run[y.field] for run in runs])
         yield {"algorithm": name, "x": cost, **accuracies}
+
+
+def _times(cell: Cell) -> dict[str, float]:
+    """Return the seconds of each algorithm's shortest run where most algorithms of the cell ran.
+
+    Only times of one environment (device, processor, threads, backend, pack, versions) can be
+    compared. The shortest run is taken, because disturbances only make a run longer.
+    """
+    records = ranked(cell)
+    counts = Counter(chain.from_iterable(record["shortest"] for record in records.values()))
+    most = max(counts, key=lambda environment: (counts[environment], environment))
+    return {
+        name: record["shortest"][most]
+        for name, record in records.items()
+        if most in record["shortest"]
+    }
+
+
+def _untimed(cells: Sequence[Cell], labels: Mapping[Any, str]) -> Iterator[str]:
+    """Yield which algorithms have no time, by cell."""
+    missing = []
+    for cell in cells:
+        names = [name for name in ranked(cell) if name not in _times(cell)]
+        if names:
+            place = f" ({labels[cell.place]})" if labels[cell.place] else ""
+            missing.append(f"{', '.join(names)}{place}")
+    if missing:
+        yield f"No time, because they ran in another environment than most: {'; '.join(missing)}"

@@ -487,6 +487,18 @@ def test_curves_are_means_over_replicates(tmp_path):
     assert points == pytest.approx({at: 0.5 * at / rounds for at in range(1, rounds + 1)})
 
 
+def test_times_are_compared_in_one_environment(tmp_path):
+    pairs = [pair(name, seconds=float(at)) for at, name in enumerate(("fedavg", "fedgkd"), 4)]
+    pairs += [pair("fedprox", seconds=1.0, cpu="a faster one"), pair("moon", seconds=9.0, seed=1)]
+    pairs += [pair("moon", seconds=2.0, cpu="a faster one")]
+    (spec,) = of(write(tmp_path, pairs), "board-costs").values()
+    traffic, time = (panel for (panel,) in panels(spec))
+    assert {row["algorithm"] for row in rows(traffic)} == {"fedavg", "fedgkd", "fedprox", "moon"}
+    times = {row["algorithm"]: row["x"] for row in rows(time)}
+    assert times == {"fedavg": 4.0, "fedgkd": 5.0, "moon": 9.0}
+    assert "ran in another environment than most: fedprox" in words(spec)
+
+
 def test_costs_are_of_the_shortest_replicate(tmp_path):
     (spec,) = of(write(tmp_path, replicated((0.6, 0.4))), "board-costs").values()
     panel = panels(spec)[-1][0]
