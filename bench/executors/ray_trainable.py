@@ -197,8 +197,8 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     for key in ("out", "data_dir"):
         if bound.get(key):
             bound[key] = str(whole_path(bound[key]))
-    prefix, _, path = str(bound.get("dataset") or "").partition(":")
-    if data.is_path(f"{prefix}:"):
+    prefix, path = _own_data(bound)
+    if path:
         bound["dataset"] = f"{prefix}:{whole_path(path)}"
     check_names(name, bound, {*SPECIAL_KEYS, LABEL}, "configuration key")
     _check_choices(bound)
@@ -226,11 +226,10 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
             raise UsageError(
                 f"{name} must be an absolute path in a trial's configuration, got {given[name]!r}"
             )
-    dataset = str(given.get("dataset") or "")
-    prefix, _, path = dataset.partition(":")
-    if data.is_path(dataset) and not Path(path).is_absolute():
+    prefix, path = _own_data(given)
+    if path and not Path(path).is_absolute():
         raise UsageError(
-            f"{prefix}: takes an absolute path in a trial's configuration, got {dataset!r}"
+            f"{prefix}: takes an absolute path in a trial's configuration, got {path!r}"
         )
     _check_choices(given)
     device = given.get("device")
@@ -248,6 +247,13 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
         rounds_per_report=_rounds_per_report(given),
         provenance=command_columns("ray.tune.Tuner"),
     )
+
+
+def _own_data(given: Mapping[str, Any]) -> tuple[str, str]:
+    """Return prefix and path of `folder:PATH` or `csv:PATH`, both empty for other data sets."""
+    dataset = str(given.get("dataset") or "")
+    prefix, _, path = dataset.partition(":")
+    return (prefix, path) if data.is_path(dataset) else ("", "")
 
 
 def _check_choices(given: Mapping[str, Any]) -> None:

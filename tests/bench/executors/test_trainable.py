@@ -136,7 +136,7 @@ def test_own_data_of_a_relative_path_and_a_label(
     trial = made(config={})
     assert trial.train()["done"]
     trial.cleanup()
-    with pytest.raises(UsageError, match=r"csv: takes an absolute path .* got 'csv:d.csv'"):
+    with pytest.raises(UsageError, match=r"csv: takes an absolute path .* got 'd.csv'"):
         made(config={"dataset": "csv:d.csv"})
 
 
