@@ -370,11 +370,12 @@ def outputs_on(
 def leaves_of(net: Network, params: Params) -> Params:
     """Copy a model for a client to train.
 
-    Weights of four axes get channels-last memory, and trainable tensors are leaves.
+    Weights of convolutions get channels-last memory, and trainable tensors are leaves.
     """
     copies = {}
     for name, value in params.items():
-        layout = torch.channels_last if value.dim() == 4 else torch.contiguous_format
+        is_kernel = value.dim() == 4 and name in net.conv_weights
+        layout = torch.channels_last if is_kernel else torch.contiguous_format
         copies[name] = value.detach().clone(memory_format=layout)
     for name in net.trainable:
         copies[name].requires_grad_()

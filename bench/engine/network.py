@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from algorithms.base import Outputs, Params
 from bench.engine.dropout import replace_dropout
 from bench.engine.rng import seeded, stream
+from bench.models.module_state import of_tensor, state_of
 
 NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
 
@@ -95,16 +97,31 @@ class Network:
         self._statistics = self.batchnorm - set(self.trainable)
         self.norms = frozenset(_names_of(module, NORMS)) & set(self.names)
         self.convolutional = any(isinstance(part, nn.Conv2d) for part in module.modules())
+        # Of layers that compute with their weights as they are.
+        self.conv_weights = frozenset(
+            f"{name}.weight" for name, part in module.named_modules() if type(part) is nn.Conv2d
+        )
         self._pads = any(_has_padding_row(part) for part in module.modules())
         self.autocasts = precision == "bf16"
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
+        self.checksum = self._checksum(module)
         # Of texts, which are padded batch by batch.
         longest = input_shape[0] if len(input_shape) == 1 else 0
         self._masks = replace_dropout(training, longest)
         self._train = _Stateless(training, self.constants)
         self._eval = _Stateless(copy.deepcopy(module).eval(), self.constants)
         self._head = _Stateless(copy.deepcopy(of_head), _of_head(self.constants))
+
+    def _checksum(self, module: nn.Module) -> int:
+        """Return a checksum of constants and of what the module keeps beside tensors of `names`.
+
+        Networks of one model with one checksum compute the same with the same parameters.
+        """
+        kept = {**state_of(module)}
+        for name, value in self.constants.items():
+            kept[f"constant {name}"] = of_tensor(value)
+        return zlib.crc32(repr(sorted(kept.items())).encode())
 
     def to(self, device: torch.device) -> Network:
         """Move constants and buffers of whole numbers to a device; return the network."""

@@ -21,16 +21,17 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
+from torch.utils.checkpoint import CheckpointError
 
 from algorithms.base import Outputs, Params
 from bench import models
 from bench.data.dataset import PAD
 from bench.engine.dropout import replace_dropout, step_keys
-from bench.engine.module_state import state_of
 from bench.engine.network import Network, initial_params, make_module
 from bench.engine.pytree import stack, tree_map
 from bench.engine.rng import global_states, seeded
-from bench.errors import UsageError, with_its_kind
+from bench.errors import UsageError, in_a_line, with_its_kind
+from bench.models.module_state import state_of
 from bench.models.registry import KIND
 
 SAMPLES = 4  # of the passes; a layer may drop whole samples, and BatchNorm needs two
@@ -181,6 +182,7 @@ def check_stacks(model: str, input_shape: tuple[int, ...]) -> None:
     module, x = _trial(model, input_shape)
     if sum(value.numel() for value in module.parameters()) > LARGEST_STACKED:
         return
+    module.still_buffers = still_buffers(model, input_shape)  # type: ignore[assignment]
     differing = _differing_in_stack(model, module, x, torch.float32)
     if differing:  # in a deep network perhaps by rounding, of which float64 has less
         with suppress(UsageError):  # a model may compute in float32 alone
@@ -210,7 +212,7 @@ def _differing_in_stack(model: str, module: nn.Module, x: Tensor, dtype: torch.d
         with BatchedLayers() if net.has_batched_layers else nullcontext():
             got = _gradients(net, vmap(loss, randomness="error"), together, inputs)
     except Exception as error:
-        raise _not_stacked(model, str(error)) from error
+        raise _not_stacked(model, in_a_line(error)) from error
     pairs: list[tuple[Params, Params]] = [(stack(expected), got), (stack(alone), together)]
     for wanted, given in pairs:
         largest = max(map(_largest, wanted.values()), default=0.0)
@@ -227,6 +229,12 @@ def _sure_gradients(
     """Return the gradients of a sum of losses; raises UsageError if the model has none."""
     try:
         return _gradients(net, loss, params, x)
+    except CheckpointError as error:
+        raise KIND.error(
+            model,
+            "has dropout layers inside torch.utils.checkpoint, which cannot be repeated: "
+            f"checkpoint the parts between them ({with_its_kind(error)})",
+        ) from error
     except Exception as error:
         raise KIND.error(model, f"has no gradients: {with_its_kind(error)}") from error
 
@@ -352,7 +360,17 @@ def _check_repeats(model: str, module: nn.Module, x: Tensor) -> None:
     frozen = {name for name, value in module.named_parameters() if not value.requires_grad}
     for training in (True, False):
         mode = "training" if training else "evaluation"
-        seen = _three_passes(copy.deepcopy(module).float().train(training), values, x)
+        single = copy.deepcopy(module).float().train(training)
+        try:
+            seen = _three_passes(model, single, values, x)
+        except UsageError:
+            raise
+        except Exception as error:
+            raise KIND.error(
+                model,
+                f"fails in {mode} with its tensors in float32, as all weights are here: "
+                f"{with_its_kind(error)}",
+            ) from error
         (first, _), (second, state), (third, later) = seen
         for name, number in state.items():
             if name in later and repr(later[name]) != repr(number):  # a NaN is unlike itself
@@ -366,10 +384,14 @@ def _check_repeats(model: str, module: nn.Module, x: Tensor) -> None:
 
 
 def _three_passes(
-    module: nn.Module, values: Params, x: Tensor
+    model: str, module: nn.Module, values: Params, x: Tensor
 ) -> list[tuple[Params, dict[str, object]]]:
-    """Return the tensors and output, and what else is kept, after passes with equal values."""
+    """Return the tensors and output, and what else is kept, after passes with equal values.
+
+    Raises UsageError if a pass changes its inputs.
+    """
     replace_dropout(module)
+    inputs = x.clone()
     seen = []
     for _ in range(3):
         for name, value in _tensors_of(module).items():
@@ -377,6 +399,8 @@ def _three_passes(
                 value.copy_(values[name])
         with seeded(torch.Generator().manual_seed(0)):
             output = _pass(module, x)
+        if not torch.equal(x, inputs):
+            raise KIND.error(model, "changes its inputs in place: begin `forward` by x = x.clone()")
         tensors = {**_floats_of(module), "output": output}
         seen.append((tensors, state_of(module)))
     return seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +21,8 @@ from bench.engine.own_draws import (
     refuse,
     still_buffers,
 )
+from bench.models.module_state import state_of
+from bench.models.registry import KIND
 from search_spaces.setting import Setting
 
 
@@ -63,12 +66,15 @@ def run_models(
     `initial` is w_0 with all names of the network; None draws it from the seed.
 
     Raises:
-        UsageError: a model from outside cannot be trained on this backend or device.
+        UsageError: a model from outside cannot be trained on this backend or device, or it cannot
+            start from `initial`.
     """
     made: dict[str, RunModel] = {}
     for name in setting.models:
         module = make_module(partial(_module, name, info), setting.partition_seed_of(seed))
         if initial:
+            if is_from_outside(name):
+                _check_drawn(name, module, partial(_module, name, info))
             take_constants(module, initial)
         mean, std = info.normalization(setting.normalization)
         net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
@@ -94,3 +100,15 @@ def _module(name: str, info: DatasetInfo) -> nn.Module:
     module = models.make(name, info.input_shape, info.num_classes)
     module.still_buffers = still_buffers(name, info.input_shape)
     return module
+
+
+def _check_drawn(name: str, module: nn.Module, make: Callable[[], nn.Module]) -> None:
+    """Raise UsageError if a model draws what stored models lack, as they have floats alone."""
+    others = [state_of(make_module(make, seed)) for seed in (1, 2)]
+    for place in state_of(module):
+        if others[0].get(place) != others[1].get(place):
+            raise KIND.error(
+                name,
+                f"draws its {place}, which stored models lack, so that none can be started from: "
+                "draw it from a seed of its own, or leave start_from out",
+            )

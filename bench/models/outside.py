@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
+from bench.models.module_state import state_of
 from bench.models.registry import KIND, parse
 
 _BY_CHANCE = 0.01  # at most this share of drawn numbers is equal in two draws
@@ -27,10 +28,10 @@ class BodyFacts:
     Args:
         features: D, the numbers that it returns for an example.
         trainable: numbers of its parameters that are trained.
-        loaded: checksum of the parameters and buffers that every construction gives alike, such as
-            pretrained weights; None if there are none. What is drawn follows the run's seed. Of
-            the parameters that are trained and the statistics of normalisation, tensors of one
-            number, such as ones, do not count: the source says them.
+        loaded: checksum of the parameters, buffers, and other tensors and arrays that every
+            construction gives alike, such as pretrained weights; None if there are none. What is
+            drawn follows the run's seed. Of the parameters that are trained and the statistics of
+            normalisation, tensors of one number, such as ones, do not count: the source says them.
     """
 
     features: int
@@ -53,7 +54,8 @@ def examined(name: str, input_shape: tuple[int, ...]) -> BodyFacts:
         torch.manual_seed(1)
         another = body_of(name, input_shape)
     loaded = _alike(_telling(body), _tensors(another))
-    checksum = _checksum(loaded) if loaded else None
+    others = _kept_alike(body, another)
+    checksum = _checksum(loaded, others) if loaded or others else None
     return BodyFacts(_feature_dim(name, body, input_shape), _num_trainable(body), checksum)
 
 
@@ -74,6 +76,12 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
     if not isinstance(body, nn.Module):
         raise KIND.error(
             name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module"
+        )
+    if isinstance(body, torch.jit.ScriptModule):
+        raise KIND.error(
+            name,
+            "is a module of torch.jit, which cannot be called with other weights: give the module "
+            "as it was before",
         )
     if form.lora:
         body.add_factors(form.lora)  # type: ignore[operator]
@@ -101,7 +109,7 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
 
 
 def _check_types(name: str, body: nn.Module) -> None:
-    """Raise UsageError for complex numbers, which no backend trains."""
+    """Raise UsageError for tensors of a kind that no backend trains."""
     for tensor_name, value in (*body.named_parameters(), *body.named_buffers()):
         if value.is_complex():
             raise KIND.error(
@@ -109,6 +117,22 @@ def _check_types(name: str, body: nn.Module) -> None:
                 f"{tensor_name} is {value.dtype}: make it two real tensors, and combine them by "
                 "torch.complex in `forward`",
             )
+        if value.layout != torch.strided:
+            raise KIND.error(name, f"{tensor_name} is sparse: make it dense")
+        if is_lazy(value):
+            continue
+        if value.numel() == 0:
+            raise KIND.error(name, f"{tensor_name} has no numbers: leave it out")
+        if 0 in _strides_of_several(value):
+            raise KIND.error(
+                name,
+                f"{tensor_name} is expanded, and its numbers share memory: make it with .clone()",
+            )
+
+
+def _strides_of_several(value: Tensor) -> list[int]:
+    """List the strides of the axes with more than one entry."""
+    return [stride for stride, size in zip(value.stride(), value.shape, strict=True) if size > 1]
 
 
 def _check_hooks(name: str, body: nn.Module) -> None:
@@ -148,6 +172,8 @@ def _check_recurrent(name: str, body: nn.Module) -> None:
 def _check_batchnorm(name: str, body: nn.Module) -> None:
     """Raise UsageError if body and entry disagree about BatchNorm layers."""
     for layer_name, layer in body.named_modules():
+        if isinstance(layer, nn.SyncBatchNorm):
+            raise KIND.error(name, f"{layer_name or 'the body'} is SyncBatchNorm: use nn.BatchNorm")
         if isinstance(layer, _BatchNorm) and (
             layer.momentum is None or not layer.track_running_stats
         ):
@@ -204,6 +230,8 @@ def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> in
         raise KIND.error(
             name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {shape}{hint}"
         )
+    if out.dtype != torch.float32:
+        raise KIND.error(name, f"returns features of {out.dtype}: end `forward` by .float()")
     return out.shape[1]
 
 
@@ -217,7 +245,7 @@ def _copy_for_a_pass(body: nn.Module) -> nn.Module:
         return body
     try:
         return copy.deepcopy(body)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         return body
 
 
@@ -228,6 +256,11 @@ def _check_copies(name: str, body: nn.Module) -> None:
     except RuntimeError as error:
         reason = "keeps a tensor that was computed from its weights, which would not follow them"
         raise KIND.error(name, f"{reason}: compute it in `forward` ({error})") from error
+    except TypeError as error:
+        reason = "cannot be copied, as each network needs it"
+        raise KIND.error(
+            name, f"{reason}: keep no modules of Python, open files or locks in it ({error})"
+        ) from error
 
 
 def _num_trainable(body: nn.Module) -> int:
@@ -246,7 +279,7 @@ def _telling(body: nn.Module) -> dict[str, Tensor]:
             learnt |= set(map(id, part.buffers(recurse=False)))
     telling: dict[str, Tensor] = {}
     for name, value in _tensors(body).items():
-        if id(value) not in learnt or bool((value != value.flatten()[:1]).any()):
+        if id(value) not in learnt or bool((value != value.reshape(-1)[:1]).any()):
             telling[name] = value
     return telling
 
@@ -267,10 +300,22 @@ def _alike(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[st
     return alike
 
 
-def _checksum(values: Mapping[str, Tensor]) -> int:
-    """Return the CRC-32 of tensors and their names."""
+def _kept_alike(body: nn.Module, another: nn.Module) -> dict[str, object]:
+    """Describe the tensors and arrays beside parameters and buffers that both bodies keep alike."""
+    kept = state_of(another)
+    alike: dict[str, object] = {}
+    for name, value in state_of(body).items():
+        if isinstance(value, tuple) and kept.get(name) == value:
+            alike[name] = value
+    return alike
+
+
+def _checksum(values: Mapping[str, Tensor], others: Mapping[str, object]) -> int:
+    """Return the CRC-32 of tensors and their names, and of descriptions of others."""
     checksum = 0
     for name in sorted(values):
-        numbers = values[name].detach().reshape(-1).view(torch.uint8).numpy()
+        numbers = values[name].detach().contiguous().reshape(-1).view(torch.uint8).numpy()
         checksum = zlib.crc32(numbers.tobytes(), zlib.crc32(name.encode(), checksum))
+    if others:
+        checksum = zlib.crc32(repr(sorted(others.items())).encode(), checksum)
     return checksum

@@ -200,7 +200,7 @@ def _check_scheduler(options: SweepOptions) -> None:
 
 
 def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pack: int) -> None:
-    """Raise UsageError for a model from outside that cannot be repeated, here or at all.
+    """Raise UsageError for a model from outside that cannot be trained, here or at all.
 
     `bench.engine.own_draws` says why.
     """
@@ -211,7 +211,7 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
     outside = [(model, shape) for model, shape in sorted(shapes) if parse(model).base not in MODELS]
     if not outside:
         return
-    from bench.engine.own_draws import check_stacks, drawing_layer, refuse
+    from bench.engine.own_draws import check_stacks, drawing_layer, mixes_samples, refuse
 
     places = {
         "on a GPU": device != "cpu",
@@ -221,6 +221,7 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
     refused = [place for place, asked in places.items() if asked]
     for model, shape in outside:
         layer = drawing_layer(model, shape)
+        mixes_samples(model, shape)
         if layer and refused:
             raise refuse(model, layer, refused[0])
         if refused and backend != "loop":

@@ -257,7 +257,8 @@ class Stacked:
 def _structure(job: RoundWork) -> tuple[Any, ...]:
     """Return all that runs of one program share.
 
-    These are the round, the model, constants of algorithm and setting, shapes of their trees.
+    These are the round, the model with its constants, which may be drawn, the constants of
+    algorithm and setting, and the shapes of their trees.
     """
     work = job.clients[0]
     trees = [job.message, work.local, work.memory, dict(work.teachers)]
@@ -265,6 +266,7 @@ def _structure(job: RoundWork) -> tuple[Any, ...]:
         job.round,
         constants(job.context.algorithm),
         job.context.model,
+        job.context.net.checksum,
         job.context.setting.of_program(),
         shapes(trees),
         sorted(work.tables),

@@ -27,12 +27,14 @@ from algorithms.base import Params
 from bench import models
 from bench.engine import tracking
 from bench.engine.network import Network, constant_names, initial_params, make_module
+from bench.engine.run_models import RunModel, run_models
 from bench.engine.simulation import Simulation
 from bench.engine.together import advance_together
 from bench.errors import UsageError
 from bench.models import outside
 from bench.planning.run_spec import setting_identity
 from bench.trial import results
+from search_spaces import Setting
 
 __all__ = ["place", "world"]
 SHAPE = (1, 8, 8)
@@ -46,6 +48,24 @@ from bench.models import ModelInfo
 
 def features(x):
     return x.reshape(len(x), -1)[:, :32] * 0.5
+
+
+class DrawnHalf(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(64, 16).requires_grad_(False)
+        self.order = torch.randperm(16)
+        self.dense = nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.dense(self.frozen(x.reshape(len(x), -1)).relu()[:, self.order])
+
+
+def drawn(channels, batchnorm):
+    return DrawnHalf()
+
+
+DRAWN = ModelInfo("halves:drawn", "")
 
 
 class Half(nn.Module):
@@ -120,6 +140,17 @@ def test_a_frozen_model_trains_in_packs(halves: Path) -> None:
     assert apart(members) is None
     for seed, member in enumerate(members):
         assert largest_gap(member, trained("fedavg", seed=seed, model="halves:FROZEN")) < 1e-10
+
+
+@pytest.mark.parametrize("model", ["halves:DRAWN", "mlp"])
+def test_a_pack_takes_one_runs_constants_for_that_run_alone(model: str, halves: Path) -> None:
+    """Constants that are drawn belong to a seed."""
+    members = [simulate("fedavg", "stacked", seed, model=model) for seed in (0, 1)]
+    assert not advance_together(members, 2)
+    for seed, member in enumerate(members):
+        assert largest_gap(member, trained("fedavg", seed=seed, model=model)) < 1e-10
+    checksums = {member.net.checksum for member in members}
+    assert len(checksums) == (1 if model == "mlp" else 2)
 
 
 def test_frozen_numbers_are_not_counted(halves: Path) -> None:
@@ -285,10 +316,14 @@ OWN = ModelInfo("NAME:Masked", "")
 """
 MASK = WITH_MASK.replace("KEPT", "weights > 1").replace("NAME", "mask")
 SHARE = WITH_MASK.replace("KEPT", "weights.max()").replace("NAME", "share")
+PLAIN = WITH_MASK.replace(
+    'self.register_buffer("mask", KEPT, persistent=False)', "self.mask = weights > 1"
+).replace("NAME", "plain")
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("loaded", LOADED), ("free", FREE), ("mask", MASK), ("share", SHARE)]
+    ("name", "text"),
+    [("loaded", LOADED), ("free", FREE), ("mask", MASK), ("share", SHARE), ("plain", PLAIN)],
 )
 def test_loaded_weights_are_in_the_version(name: str, text: str, world: Path) -> None:
     (world / f"{name}.py").write_text(text)
@@ -307,6 +342,50 @@ def test_weights_that_the_source_says_leave_the_version(name: str, text: str, wo
     (world / f"{name}.py").write_text(text)
     torch.save(torch.zeros(16, 64), world / "weights.pt")
     assert models.version(f"{name}:OWN", SHAPE) == models.source_version(f"{name}:OWN")
+
+
+ORDERED = """\
+import torch
+from torch import nn
+from bench.models import ModelInfo
+
+
+class Ordered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("order", torch.randperm(16))
+        self.dense = nn.Linear(64, 16)
+
+    def forward(self, x):
+        return self.dense(x.flatten(1))[:, self.order]
+
+
+def body(channels, batchnorm):
+    return Ordered()
+
+
+OWN = ModelInfo("ordered:body", "")
+"""
+
+
+def test_a_stored_model_cannot_bring_what_is_drawn_beside_floats(world: Path) -> None:
+    (world / "ordered.py").write_text(ORDERED)
+    (world / "drawn.py").write_text(DRAWN)
+    for model in ("ordered:OWN", "drawn:OWN"):
+        run = simulate("fedavg", seed=0, model=model, precision="fp32")
+        initial = {**run.server.params, **run.net.constants}
+        setting = replace(TINY, model=model, precision="fp32")
+
+        def started(seed: int, setting: Setting = setting, initial: Params = initial) -> RunModel:
+            (made,) = run_models(setting, seed, INFO, torch.device("cpu"), "loop", initial).values()
+            return made
+
+        if model == "drawn:OWN":
+            constants = started(1).net.constants
+            assert torch.equal(constants["body.1.weight"], initial["body.1.weight"])
+        else:
+            with pytest.raises(UsageError, match=r"draws its body\.order, which stored models"):
+                started(1)
 
 
 def test_a_stored_model_brings_its_constants(world: Path) -> None:

@@ -93,6 +93,15 @@ def inputs(name: str, count: int = 4) -> torch.Tensor:
     return torch.randn(count, *shape, generator=generator)
 
 
+@pytest.mark.parametrize(("name", "shape", "classes"), SIZES)
+def test_every_kernel_of_a_convolution_may_have_channels_last(
+    name: str, shape: tuple[int, ...], classes: int
+) -> None:
+    module = make_module(lambda: models.make(name, shape, classes), 0)
+    kernels = {name for name, value in module.named_parameters() if value.dim() == 4}
+    assert kernels == Network(module, shape, classes).conv_weights
+
+
 @pytest.mark.parametrize(("case", "size"), SIZES.items(), ids=[f"{c[0]}-{c[2]}" for c in SIZES])
 def test_sizes_are_the_printed_ones(case: tuple[str, tuple[int, ...], int], size: int) -> None:
     with torch.device("meta"):

@@ -19,6 +19,8 @@ from bench.errors import UsageError
 __all__ = ["place", "world"]
 SHAPE = INFO.input_shape
 SOURCE = """\
+import itertools
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -467,6 +469,98 @@ class LateTable(Body):
         return h * self.table
 
 
+class Standardised(Body):
+    def make(self):
+        self.kernel = nn.Parameter(torch.rand(4, 1, 3, 3) - 0.5)
+
+    def after(self, h):
+        rows = self.kernel.view(4, -1)
+        rows = (rows - rows.mean(1, keepdim=True)) / rows.std(1, keepdim=True)
+        return F.conv2d(h.view(-1, 1, 4, 4), rows.view_as(self.kernel)).flatten(1)
+
+
+class Momentless(Body):
+    def make(self):
+        self.norm = nn.BatchNorm1d(16, momentum=0.0)
+
+    def after(self, h):
+        return self.norm(h)
+
+
+class Counted(Body):
+    def make(self):
+        self.steps = itertools.count()
+
+    def after(self, h):
+        return h * 0.5 if self.training and next(self.steps) > 14 else h
+
+
+class InPlace(Body):
+    def forward(self, x):
+        return self.after(self.dense(x.sub_(0.5).flatten(1)))
+
+    def after(self, h):
+        return h
+
+
+class Half(Body):
+    def after(self, h):
+        return h.bfloat16()
+
+
+class Locked(Body):
+    def make(self):
+        self.functions = F
+
+    def after(self, h):
+        return self.functions.relu(h)
+
+
+class Scripted(Body):
+    def __new__(cls):
+        return torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(64, 16)))
+
+
+class Empty(Body):
+    def make(self):
+        self.nothing = nn.Parameter(torch.zeros(0, 16))
+
+    def after(self, h):
+        return h
+
+
+class Expanded(Body):
+    def make(self):
+        self.shift = nn.Parameter(torch.zeros(1).expand(16))
+
+    def after(self, h):
+        return h + self.shift
+
+
+class Double(Body):
+    def make(self):
+        self.second = nn.Linear(16, 16).double()
+
+    def after(self, h):
+        return self.second(h.double()).float()
+
+
+class DroppedAgain(Body):
+    def make(self):
+        self.drop = nn.Sequential(nn.Dropout(0.5), nn.Linear(16, 16))
+
+    def after(self, h):
+        return checkpoint(self.drop, h, use_reentrant=False)
+
+
+class ExpandedTable(Body):
+    def make(self):
+        self.register_buffer("table", torch.full((1,), 0.5).expand(16))
+
+    def after(self, h):
+        return h * self.table
+
+
 class Letters(nn.Module):
     def __init__(self, tokens, batchnorm):
         super().__init__()
@@ -500,7 +594,7 @@ def factory(kind):
 for kind in Body.__subclasses__():
     name = kind.__name__
     globals()[f"make_{name}"] = factory(kind)
-    has_batchnorm = name in ("Cumulative", "Untracked", "Synced")
+    has_batchnorm = name in ("Cumulative", "Untracked", "Synced", "Momentless")
     globals()[f"MODEL_{name}"] = ModelInfo(f"odd:make_{name}", "", always_batchnorm=has_batchnorm)
 """
 REFUSED = {
@@ -515,7 +609,16 @@ REFUSED = {
     "Complex": "is torch.complex64: make it two real tensors",
     "Cumulative": "momentum=None",
     "Untracked": "track_running_stats=False",
-    "Synced": "fails in training",
+    "Synced": "norm is SyncBatchNorm: use nn.BatchNorm",
+    "Counted": "body.steps, which a pass in training",
+    "InPlace": "changes its inputs in place",
+    "Half": r"features of torch.bfloat16: end `forward` by .float\(\)",
+    "Locked": "keep no modules of Python, open files or locks",
+    "Scripted": "a module of torch.jit",
+    "Empty": "nothing has no numbers",
+    "Expanded": r"shift is expanded.*make it with .clone\(\)",
+    "ExpandedTable": "table is expanded",
+    "Double": "tensors in float32, as all weights are here",
     "ParametrizedGru": "gru is parametrized",
     "Remembered": "a method of the body",
     "Hooked": "dense.weight has a hook",
@@ -540,7 +643,11 @@ def odd(world: Path) -> Path:
     return world
 
 
-@pytest.mark.parametrize("kind", ["Gru", "NormedGru", "Normed", "Padded", "Centred", "Instances"])
+PLAIN = ["Gru", "NormedGru", "Normed", "Padded", "Centred", "Instances", "Standardised"]
+PLAIN += ["Momentless"]
+
+
+@pytest.mark.parametrize("kind", PLAIN)
 def test_one_client_trains_as_plain_pytorch(kind: str, odd: Path) -> None:
     model = f"odd:MODEL_{kind}"
     run = simulate("fedavg", sizes=(21,), model=model, participation=1.0)
@@ -566,7 +673,10 @@ def test_one_client_trains_as_plain_pytorch(kind: str, odd: Path) -> None:
     assert torch.allclose(run.net.eval(run.server.params, x).logits, logits, rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["Normed", "Padded", "TwiceDropped", "Instances", "Centred"])
+MAPPED = ["Normed", "Padded", "TwiceDropped", "Instances", "Centred", "Standardised"]
+
+
+@pytest.mark.parametrize("kind", MAPPED)
 def test_a_stack_computes_the_same(kind: str, odd: Path) -> None:
     model = f"odd:MODEL_{kind}"
     loop = trained("fedavg", model=model)
@@ -574,7 +684,7 @@ def test_a_stack_computes_the_same(kind: str, odd: Path) -> None:
     assert largest_gap(loop, stacked) < 1e-12
 
 
-@pytest.mark.parametrize("kind", ["Gru", "Spectral"])
+@pytest.mark.parametrize("kind", ["Gru", "Spectral", "Momentless"])
 def test_what_vmap_cannot_map_is_refused_in_stacks(kind: str, odd: Path) -> None:
     model = f"odd:MODEL_{kind}"
     with pytest.raises(UsageError, match="--backend loop"):
@@ -584,6 +694,11 @@ def test_what_vmap_cannot_map_is_refused_in_stacks(kind: str, odd: Path) -> None
 def test_a_body_without_gradients_is_refused_in_stacks(odd: Path) -> None:
     with pytest.raises(UsageError, match=r"has no gradients.*use_reentrant"):
         simulate("fedavg", "stacked", model="odd:MODEL_Reentrant")
+
+
+def test_dropout_inside_a_checkpoint_is_refused(odd: Path) -> None:
+    with pytest.raises(UsageError, match=r"dropout layers inside torch\.utils"):
+        simulate("fedavg", "loop", model="odd:MODEL_DroppedAgain")
 
 
 @pytest.mark.parametrize("kind", ["Steep", "Resting", "Noted", "LateTable"])

@@ -6,6 +6,7 @@ its own generators, and buffers of whole numbers. Numbers and texts of its class
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, np.generic, type(None))
 _OF_TORCH = frozenset(vars(nn.Module()))  # what torch itself keeps in a layer
 
 
-def _of_tensor(value: Tensor) -> object:
+def of_tensor(value: Tensor) -> object:
+    """Return shape and checksum of a dense tensor; None of others."""
     if value.layout != torch.strided or value.is_quantized:
         return None
     numbers = value.detach().cpu().contiguous().view(-1).view(torch.uint8)
@@ -34,8 +36,9 @@ def _of_array(value: np.ndarray) -> object:
 # How values of these types are compared.
 _FORMS: tuple[tuple[Any, Callable[[Any], object]], ...] = (
     (_PLAIN, lambda value: value),
-    (Tensor, _of_tensor),
+    (Tensor, of_tensor),
     (np.ndarray, _of_array),
+    (itertools.count, repr),
     ((set, frozenset), lambda value: sorted(map(repr, value))),
     (torch.Generator, lambda value: value.get_state().tolist()),
     (np.random.Generator, lambda value: repr(value.bit_generator.state)),
