@@ -514,7 +514,7 @@ class Algorithm:
         """Return scores (B, C) of samples in a row of `predicted`: the largest is the class.
 
         `params` is a whole model of the row, `net` its network. The row's loss is the cross entropy
-        of the scores, so they should be finite.
+        of the scores, so they must be finite.
         """
         return net.eval(params, x).logits
 

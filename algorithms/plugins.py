@@ -348,16 +348,21 @@ def _classes(algorithm: Algorithm) -> list[type]:
 
 
 def _check_attributes(name: str, kind: type) -> None:
-    """Raise ValueError for a class attribute that is nearly one of `Algorithm`, and ignored."""
+    """Raise ValueError for a class attribute that is one of `Algorithm` but for its name.
+
+    It would be ignored. An author's own attribute has a value of another type, or is a field.
+    """
     from algorithms.base import Algorithm
 
-    known = [key for key, text in inspect.get_annotations(Algorithm).items() if "ClassVar" in text]
-    fields = inspect.get_annotations(kind)
+    facts = {}
+    for key, text in inspect.get_annotations(Algorithm).items():
+        if "ClassVar" in text:
+            facts[key] = type(getattr(Algorithm, key))
     for key, value in vars(kind).items():
-        if key.startswith("_") or key in known or key in fields or inspect.isroutine(value):
+        if key in facts or key.startswith("_") or key in getattr(kind, "__dataclass_fields__", {}):
             continue
-        near = get_close_matches(key, known, n=1, cutoff=0.85)
-        if near:
+        near = get_close_matches(key, facts, n=1, cutoff=0.85)
+        if near and type(value) is facts[near[0]]:
             raise ValueError(
                 f"algorithm {name!r}: {kind.__name__}.{key} has no meaning: did you mean {near[0]}?"
             )
@@ -368,8 +373,10 @@ def _check_order(name: str, kind: type, hook: str) -> None:
     from algorithms.base import Algorithm
 
     wanted = [*inspect.signature(getattr(Algorithm, hook)).parameters]
-    given_names = [*inspect.signature(vars(kind)[hook]).parameters]
-    if given_names != wanted and sorted(given_names) == sorted(wanted):
+    function = vars(kind)[hook]
+    given_names = [*inspect.signature(function, follow_wrapped=False).parameters]
+    common = [key for key in given_names if key in wanted]
+    if common != [key for key in wanted if key in common]:
         raise ValueError(
             f"algorithm {name!r}: {kind.__name__}.{hook} takes ({', '.join(given_names)}), and "
             f"gets ({', '.join(wanted)})"

@@ -66,7 +66,7 @@ def _rows(records: Records, names: Sequence[str], alphas: Sequence[float]) -> li
     for name in sorted(names, key=lambda name: -over_cells[name]["difference"]):
         whole = over_cells[name]
         cells = [_difference(by_cell.get((name, alpha))) for alpha in alphas]
-        counts = f"{whole['diverged']}/{whole['partitions_tried']}"
+        counts = f"{whole['diverged']}/{whole['runs_tried']}"
         cells += [_difference(whole), f"{whole['traffic_ratio']:.1f}x", counts]
         lines.append(_line([f"`{name}`", *cells]))
     return lines

@@ -228,7 +228,10 @@ def _joined_records(sheets: Sequence[Sheet]) -> Sheet:
     """Join the records of sheets that have one for each metric and algorithm."""
     joined: dict[tuple[str, str], dict[str, Any]] = {}
     for record in chain.from_iterable(sheet.records for sheet in sheets):
-        joined.setdefault((record["metric"], record["algorithm"]), {}).update(record)
+        row = joined.setdefault((record["metric"], record["algorithm"]), {})
+        for name, value in record.items():
+            if row.get(name) is None:  # the ranks lack a reference that is not ranked
+                row[name] = value
     return replace(sheets[0], records=tuple(joined.values()))
 
 

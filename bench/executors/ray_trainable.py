@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -26,7 +26,7 @@ from bench.errors import EnvironmentProblem, UsageError, refusing_values
 from bench.execution import BACKENDS, Execution, default_out
 from bench.executors.trials import divert_warnings
 from bench.machine import count_gpus
-from bench.planning.given import LABEL
+from bench.planning.given import LABEL, PUBLIC
 from bench.planning.run_spec import RunSpec, Varied
 from bench.planning.single_run import SPECIAL_KEYS, check_names, name_of, run_spec_of
 from bench.provenance import command_columns
@@ -78,8 +78,12 @@ class FederatedTrainable(tune.Trainable):
         repetition = config.pop(TRIAL_INDEX, None)
         if repetition is not None:  # Ray's Repeater averages these
             config.setdefault("seed", repetition)
-        execution = execution_of({**self.defaults, **config})
-        run_spec = run_spec_of(self.algorithm, self.defaults, config)
+        merged = {**self.defaults, **config}
+        execution = execution_of(merged)
+        layers = (self.defaults, config)
+        if not data.is_path(str(merged.get("dataset"))):  # another data set has no column of labels
+            layers = (_without_label(self.defaults), _without_label(config))
+        run_spec = run_spec_of(self.algorithm, *layers)
         at_hand = data.hashes([run_spec.setting.dataset], execution.data_dir)
         # Tune refuses a report without the metric that it compares, so every report is of an
         # evaluated round.
@@ -197,12 +201,11 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     for key in ("out", "data_dir"):
         if bound.get(key):
             bound[key] = str(whole_path(bound[key]))
-    prefix, path = _own_data(bound)
-    if path:
-        bound["dataset"] = f"{prefix}:{whole_path(path)}"
+    bound = _with_paths(bound, lambda path: str(whole_path(path)))
     check_names(name, bound, {*SPECIAL_KEYS, LABEL}, "configuration key")
     _check_choices(bound)
-    run_spec_of(name, bound)
+    has_own_data = data.is_path(str(bound.get("dataset")))
+    run_spec_of(name, bound if has_own_data else _without_label(bound))
     _tracks(bound)
     _rounds_per_report(bound)
     return type(
@@ -226,11 +229,7 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
             raise UsageError(
                 f"{name} must be an absolute path in a trial's configuration, got {given[name]!r}"
             )
-    prefix, path = _own_data(given)
-    if path and not Path(path).is_absolute():
-        raise UsageError(
-            f"{prefix}: takes an absolute path in a trial's configuration, got {path!r}"
-        )
+    _with_paths(given, _absolute)
     _check_choices(given)
     device = given.get("device")
     if device in (None, "auto"):
@@ -249,11 +248,30 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
     )
 
 
-def _own_data(given: Mapping[str, Any]) -> tuple[str, str]:
-    """Return prefix and path of `folder:PATH` or `csv:PATH`, both empty for other data sets."""
-    dataset = str(given.get("dataset") or "")
-    prefix, _, path = dataset.partition(":")
-    return (prefix, path) if data.is_path(dataset) else ("", "")
+def _with_paths(given: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """Return a configuration with the paths of own data changed, also those in `setting`."""
+    changed = dict(given)
+    for name in ("dataset", PUBLIC):
+        text = str(given.get(name) or "")
+        prefix, _, path = text.partition(":")
+        if data.is_path(text):
+            changed[name] = f"{prefix}:{change(path)}"
+    if isinstance(given.get("setting"), Mapping):
+        changed["setting"] = _with_paths(given["setting"], change)
+    return changed
+
+
+def _without_label(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name != LABEL}
+
+
+def _absolute(path: str) -> str:
+    """Return an absolute path; raises UsageError for another one."""
+    if not Path(path).is_absolute():
+        raise UsageError(
+            f"folder: or csv: takes an absolute path in a trial's configuration, got {path!r}"
+        )
+    return path
 
 
 def _check_choices(given: Mapping[str, Any]) -> None:

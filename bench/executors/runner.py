@@ -159,7 +159,8 @@ def import_executor(name: str) -> Executor:
 def ray_environment() -> Iterator[None]:
     """Set those of `RAY_ENVIRONMENT` that the user has not set, and take them back at the end.
 
-    A `Tuner` of the user's in the same process would otherwise write no results.
+    A `Tuner` of the user's in the same process would otherwise write no results. What Ray reads
+    when it is imported stays: it does not start by itself in this process.
     """
     added = RAY_ENVIRONMENT.keys() - os.environ.keys()
     for variable in added:

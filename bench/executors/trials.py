@@ -37,8 +37,8 @@ class Interruption:
     """A gentle end of a sweep, by a stop file that trials look for after each round.
 
     Trials may be separate processes. As a context it makes the file at the first SIGINT or SIGTERM;
-    another kills, but SIGTERM only after `ECHO_SECONDS`. The context lasts as long, because the
-    handler before it would end the process by the echo.
+    another kills, but SIGTERM only after `ECHO_SECONDS`. After a SIGTERM the context lasts as long,
+    because the handler before it would end the process by the echo.
     """
 
     def __init__(self, out: Path, say: Callable[[str], None]) -> None:
@@ -47,7 +47,8 @@ class Interruption:
         # The name is unique, because several sweeps may write into one folder.
         self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
         self.raised = False
-        self._echo_until: float | None = None
+        self._first: int | None = None  # signal
+        self._echo_until = 0.0
         self._say = say
         self._before: dict[int, Any] = {}
 
@@ -58,7 +59,7 @@ class Interruption:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._echo_until is not None:
+        if self._first == signal.SIGTERM:
             time.sleep(max(0.0, self._echo_until - time.monotonic()))
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -68,18 +69,19 @@ class Interruption:
         """Make the stop file, so that the sweep ends as interrupted."""
         self.raised = True
         self.path.touch()
-        killing = "Ctrl-C twice kills" if self._echo_until is None else "once more to kill"
+        killing = "Ctrl-C twice kills" if self._first is None else "once more to kill"
         rounds = "current rounds are finished and saved, or given up if their evaluation takes long"
         self._say(f"stopping ({why}): {rounds}; {killing}")
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         now = time.monotonic()
-        if self._echo_until is not None:
+        if self._first is not None:
             if number == signal.SIGTERM and now < self._echo_until:
                 return
             self.path.unlink(missing_ok=True)
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
+        self._first = number
         self._echo_until = now + ECHO_SECONDS
         self.stop(signal.Signals(number).name)
 

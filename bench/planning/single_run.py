@@ -96,12 +96,12 @@ def plan_of_one(
         flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
         if layer.get("dataset") is not None:
             flat["dataset"] = layer["dataset"]
-        for name in setting.keys() & flat.keys():
-            if setting[name] != flat[name]:
+        for name, value in setting.items():
+            if name in flat and str(value) != str(flat[name]):
                 hint = f"; the hyper-parameter is {algorithm}.{name}" if name in hyper else ""
                 raise UsageError(
-                    f"{name} is given twice for the setting: {setting[name]!r} in `setting` and "
-                    f"{flat[name]!r} by itself{hint}"
+                    f"{name} is given twice: {value!r} in `setting` and {flat[name]!r} by itself"
+                    f"{hint}"
                 )
         only_hyper = hyper.keys() - setting_fields().keys()
         for name, value in {**setting, **flat}.items():

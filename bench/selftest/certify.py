@@ -29,7 +29,8 @@ CHECKS = {
         "whole_runs",
         "the pure hooks (before_step, local_loss, upload): "
         "no draws, no `if` or `.item()` on data, no state, no mean over a batch that counts "
-        "padding (`masked_mean(values, batch.weight)`); a server's step that jumps at rounding",
+        "padding (`masked_mean(values, batch.weight)`), no second derivative of BatchNorm in "
+        "training; a server's step that jumps at rounding",
     ),
     "reductions": (
         "whole_runs",

@@ -41,7 +41,7 @@ AS_TENSORS = (
 )
 NOT_MAPPED = (
     "{} fails under torch.vmap, as it runs when clients are stacked: take gradients by "
-    "torch.func.grad, and read no tensor's value"
+    "torch.func.grad, read no tensor's value, and use no boolean masks"
 )
 STATISTICS = ("running_mean", "running_var")
 
@@ -186,6 +186,8 @@ class ContractMonitor(Plugin):
         expected = (len(x), net.num_classes)
         got = tuple(scores.shape)
         self._expect(got == expected, f"predict must return scores {expected}, got {got}")
+        text = "predict must return finite scores: the row's loss is their cross entropy"
+        self._expect(bool(torch.isfinite(scores).all()), text)
         return scores
 
     def init_client(self, fed: Fed, params: Params) -> Memory:

@@ -245,8 +245,19 @@ def _words_of_set(values: Mapping[str, Any], place: str) -> list[str]:
     for full, texts in _flatten(values):
         if full.startswith("-"):  # it would be read as another option
             raise UsageError(f"{place}: set takes names of fields, got {full!r}")
-        pairs.append(f"{full}={','.join(_texts(f'{place}: {full}', texts))}")
+        words = _texts(f"{place}: {full}", texts)
+        if isinstance(texts, list):
+            words = [_quoted(word) for word in words]
+        pairs.append(f"{full}={','.join(words)}")
     return [flag("set"), *pairs] if pairs else []
+
+
+def _quoted(text: str) -> str:
+    """Quote an item of a list that has a comma, as `--set` takes it."""
+    if "," not in text:
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _words_of_option(key: str, name: str, value: Any, place: str) -> list[str]:

@@ -89,12 +89,12 @@ def rows_of(
 def _lost(curve: Sequence[MeasuredPoint], when: str) -> str:
     """Describe the first loss on the test set that is not finite; empty if there is none.
 
-    The run goes on if only the models of this row are lost, or only their outputs. Their accuracy
-    would be that of guessing the first class.
+    The run goes on if only the models of this row are lost, or only their outputs. With outputs
+    that are NaN, accuracy would be that of guessing the first class.
     """
     for at, metric, value in curve:
         if metric == "loss" and not math.isfinite(value):
-            return f"round {at}, {when}the loss is not finite"
+            return f"round {at}, {when}the loss on the test set is not finite"
     return ""
 
 

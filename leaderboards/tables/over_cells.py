@@ -442,7 +442,7 @@ def platforms_noted(compared: Sequence[Gain]) -> list[str]:
 
 
 def diverged_text(gain: Gain) -> str:
-    """Format in how many partitions a run diverged, of all: `5/24`."""
+    """Format how many runs diverged, of all in the compared cells: `5/24`."""
     return f"{gain.diverged}/{gain.tried}"
 
 
@@ -476,7 +476,7 @@ def _gain_record(gain: Gain, metric: Number, reference: str, p_by_seed: float) -
         "time_ratio": gain.time,
         "platforms_mixed": gain.platforms_mixed,
         "diverged": gain.diverged,
-        "partitions_tried": gain.tried,
+        "runs_tried": gain.tried,
     }
 
 

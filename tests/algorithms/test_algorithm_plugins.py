@@ -174,11 +174,54 @@ MISTAKES = {
         "    def local_loss(self, net, local, batch, memory, message, plan): ...",
         r"local_loss takes .*batch, memory, message, plan\), and gets .*message, memory, plan",
     ),
+    "m19:A": (
+        HEAD + "from typing import ClassVar\n"
+        "class A(Algorithm):\n    need: ClassVar = frozenset({'public'})",
+        "mean needs",
+    ),
+    "m20:A": (
+        HEAD + "class A(Algorithm):\n"
+        "    def local_loss(self, net, local, batch, memory, message, step): ...",
+        r"memory, message, step\), and gets",
+    ),
     "m12:A": (HEAD + "class A(Algorithm):\n    mu: float = 1.0", "mu.*dataclass"),
     "m15:A": (HEAD + "class A(Algorithm):\n    server_steps = 'n'", "server_steps.*'n'.*has: none"),
     "m14:A": ("class A: pass\nraise SystemExit", r"SystemExit.*m14\.py, line 2"),
     "m13:A": (HEAD + "@dataclass\nclass A(Algorithm):\n    x: float = 1.0", r"non-frozen.*m13\.py"),
 }
+
+
+def test_attributes_of_ones_own_are_no_mistakes(place: Path) -> None:
+    source = (
+        HEAD
+        + """
+from typing import ClassVar
+
+class Sized:
+    versions = (1, 2)
+
+@dataclass(frozen=True)
+class Parent(Sized, Algorithm):
+    server_step_size: float = 1.0
+    term = 0.5
+    row = 3
+
+    @property
+    def terms_of_mine(self):
+        return ()
+
+    @property
+    def tracker(self):
+        return ()
+
+@dataclass(frozen=True)
+class A(Parent):
+    row_of: ClassVar[str] = "x"
+    server_step_size: float = 2.0
+"""
+    )
+    (place / "own.py").write_text(source)
+    assert build("own:A").term == 0.5
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -157,7 +157,7 @@ def test_diverged_runs_count_as_they_ended() -> None:
         rows.append(make_row("fedprox", {"mu": 0.1}, seed=seed, diverged=seed == 0, **told))
     record = record_beside_fedavg(rows)
     assert record["difference"] == pytest.approx((7 * 0.1 - 0.3) / 8)
-    assert (record["diverged"], record["partitions_tried"], record["partitions"]) == (1, 8, 8)
+    assert (record["diverged"], record["runs_tried"], record["partitions"]) == (1, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_divergence_is_counted_where_the_reference_ran() -> None:
     sheet = pooled_against(tables, metrics[0], "fedavg")
     assert sheet is not None
     assert sheet.table.title == "Over 1 cell · final: difference from fedavg"
-    counts = {one["algorithm"]: (one["diverged"], one["partitions_tried"]) for one in sheet.records}
+    counts = {one["algorithm"]: (one["diverged"], one["runs_tried"]) for one in sheet.records}
     assert counts == {"fedprox": (1, 8), "moon": (0, 8)}
     (note,) = [note for note in sheet.table.notes if note.startswith("diverged")]
     assert "of all in the compared cells (of fedavg 1 of 8); replicates of a" in note

@@ -230,6 +230,18 @@ def test_one_cell_gives_mann_whitneys_u() -> None:
     assert better.probability == pytest.approx(stats.mannwhitneyu(first, second).statistic / 40)
 
 
+def test_one_huge_value_leaves_the_other_tests_alone() -> None:
+    values = {
+        "a": {0: 1.0, 1: 1.1, 2: 1.2, 3: 1.1},
+        "b": {0: 2.0, 1: 2.1, 2: 2.3, 3: 2.1},
+    }
+    usual = {one.algorithm: one.excluded for one in from_best(values, higher_is_better=False)}
+    assert usual == {"a": False, "b": True}
+    values["d"] = {0: 1e28, 1: 2.5, 2: 2.0, 3: 3.0}
+    beside = {one.algorithm: one.excluded for one in from_best(values, higher_is_better=False)}
+    assert (beside["a"], beside["b"]) == (False, True)
+
+
 def test_values_that_differ_by_rounding_are_equal() -> None:
     values = {"cell": {"a": [0.1 + 0.2, 0.5], "b": [0.3, 0.6]}}
     assert improvement(values, "a", "b").probability == pytest.approx((0.5 + 0 + 1 + 0) / 4)

@@ -348,6 +348,21 @@ def test_a_row_of_csv_has_ranks_and_pooled_differences(out, capsys):
     assert {"partitions", "average_rank", "p_holm"} <= kinds
 
 
+def test_a_difference_keeps_a_reference_that_is_not_ranked(tmp_path, capsys):
+    """It lacks a cell, so it has no rank."""
+    for alpha in (0.1, 0.5, 1.0):
+        for name in ("fedavg", "fedprox", "fedgkd"):
+            for seed in range(3):
+                if (name, alpha) != ("fedgkd", 1.0):
+                    row = make_row(name, {}, {"alpha": alpha}, seed, best_accuracy=0.5 + seed / 100)
+                    Store(tmp_path).write(row, curve_to(50))
+    rows = csv_of(tmp_path, capsys, "--metric", "best", "--over-cells", "--reference", "fedgkd")
+    assert {row["algorithm"]: row["reference"] for row in rows} == {
+        "fedavg": "fedgkd",
+        "fedprox": "fedgkd",
+    }
+
+
 def test_untitled_differences_make_several_cells(tmp_path, capsys):
     for lr in (0.01, 0.1):
         for name in ("fedavg", "fedprox"):

@@ -108,7 +108,10 @@ def test_a_name_given_twice_is_refused() -> None:
         run_spec_of("feddkd", {"lr": 0.3, "setting": {"lr": 0.1}})
     with pytest.raises(UsageError, match=r"rounds is given twice.*: 2 in `setting` and 3 by it"):
         run_spec_of("fedavg", {"rounds": 3, "setting": {"rounds": 2}})
-    assert run_spec_of("fedavg", {"rounds": 2, "setting": {"rounds": 2}}).setting.rounds == 2
+    for twice in (2, "2"):
+        assert (
+            run_spec_of("fedavg", {"rounds": 2, "setting": {"rounds": twice}}).setting.rounds == 2
+        )
 
 
 def test_a_setting_is_a_mapping() -> None:
@@ -136,8 +139,24 @@ def test_own_data_of_a_relative_path_and_a_label(
     trial = made(config={})
     assert trial.train()["done"]
     trial.cleanup()
-    with pytest.raises(UsageError, match=r"csv: takes an absolute path .* got 'd.csv'"):
-        made(config={"dataset": "csv:d.csv"})
+    made(config={"dataset": "digits"}).cleanup()
+    later = trainable("fedavg", label="kind", rounds=1, num_clients=2, out=str(tmp_path))
+    later(config={"dataset": f"csv:{tmp_path / 'd.csv'}"}).cleanup()
+    public = "csv:e.csv:5"
+    (tmp_path / "e.csv").write_text("\n".join(["a,b,kind", *lines[7:]]))
+    for config in (
+        {"dataset": "csv:d.csv"},
+        {"setting": {"dataset": "csv:d.csv"}},
+        {"public": public},
+        {"setting": {"public": public}},
+    ):
+        with pytest.raises(UsageError, match=r"csv: takes an absolute path .* got '[de].csv"):
+            made(config=config)
+    monkeypatch.chdir(tmp_path)
+    bound = trainable("fedmd", setting={"public": public, "dataset": "csv:d.csv", "label": "kind"})
+    setting = bound.defaults["setting"]
+    assert setting["public"] == f"csv:{tmp_path.resolve()}/e.csv:5"
+    assert setting["dataset"] == f"csv:{tmp_path.resolve()}/d.csv"
 
 
 def test_a_repetition_is_a_seed(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import pytest
 from algorithms import ALGORITHMS
 from bench import cli
 from bench.errors import UsageError
-from bench.planning.options import SweepOptions
+from bench.planning.options import SweepOptions, parse_set
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.sweep import command as sweep
-from bench.sweep.parser import parse
+from bench.sweep.parser import parse, words_of
 from bench.sweep.preflight import completed
 
 
@@ -87,6 +87,16 @@ def test_a_wrong_file_ends_with_2(
     message = capsys.readouterr().err
     assert words in message
     assert str(config) in message
+
+
+def test_an_item_of_a_list_keeps_its_comma() -> None:
+    values = {"set": {"public": ["folder:a,b:50"], "label": ['say "a,b"'], "alpha": "0.1,0.5"}}
+    words = words_of(values, "bench.api.sweep")
+    assert parse_set(words[1:]) == {
+        "public": ("folder:a,b:50",),
+        "label": ('say "a,b"',),
+        "alpha": ("0.1", "0.5"),
+    }
 
 
 def test_a_file_may_begin_with_a_mark(config: Path) -> None:

@@ -36,4 +36,4 @@ def test_a_loss_on_the_test_set_marks_its_row() -> None:
     run_spec = run_spec_of("fedavg", {"rounds": 2})
     ((row, _),) = rows_of(run_spec, progress, {}, personal=[], chance=0.1, test_samples=100)
     assert row["diverged"]
-    assert row["error"] == "round 1, the loss is not finite"
+    assert row["error"] == "round 1, the loss on the test set is not finite"
