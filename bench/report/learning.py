@@ -128,10 +128,9 @@ def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
     for record in cell.selected:
         runs = record["run_of_seed"].values()
         accuracies = [results.curve(run, metric) for run in runs]
-        down, up, steps = (
-            [results.curve(run, name) for run in runs]
-            for name in ("bytes_down", "bytes_up", "train_steps")
-        )
+        down = [results.curve(run, "bytes_down") for run in runs]
+        up = [results.curve(run, "bytes_up") for run in runs]
+        steps = [results.curve(run, "train_steps") for run in runs]
         common = sorted(set.intersection(*map(set, accuracies))) if accuracies else []
         for at in _thin(common):
             yield {

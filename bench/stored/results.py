@@ -74,8 +74,10 @@ class Results:
         curves = [self.curves.get(key, {}).get(metric, {}) for key in keys]
         if len(curves) == 1:
             return curves[0]
-        rounds = set.intersection(*map(set, curves))
-        return {at: math.fsum(curve[at] for curve in curves) / len(curves) for at in rounds}
+        means = {}
+        for at in sorted(set.intersection(*map(set, curves))):
+            means[at] = math.fsum(curve[at] for curve in curves) / len(curves)
+        return means
 
 
 def read(

@@ -227,8 +227,10 @@ def _has_unlike_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
 def _columns_differ_in_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
     """Return whether the values of a row are of different seeds."""
     chosen = [column for column, head in enumerate(heads) if not head.at_defaults]
-    lines = [[row.cells[column] for column in chosen] for row in rows]
-    return any(len(_sets_of_seeds(cells)) > 1 for cells in lines)
+    for row in rows:
+        if len(_sets_of_seeds([row.cells[column] for column in chosen])) > 1:
+            return True
+    return False
 
 
 def _sets_of_seeds(cells: Sequence[TableCell]) -> set[frozenset[int]]:
