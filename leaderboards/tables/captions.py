@@ -227,10 +227,10 @@ def _has_unlike_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
 def _columns_differ_in_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
     """Return whether the values of a row are of different seeds."""
     chosen = [column for column, head in enumerate(heads) if not head.at_defaults]
+    sets = []
     for row in rows:
-        if len(_sets_of_seeds([row.cells[column] for column in chosen])) > 1:
-            return True
-    return False
+        sets.append(_sets_of_seeds([row.cells[column] for column in chosen]))
+    return any(len(of_row) > 1 for of_row in sets)
 
 
 def _sets_of_seeds(cells: Sequence[TableCell]) -> set[frozenset[int]]:
