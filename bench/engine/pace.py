@@ -82,6 +82,8 @@ def _slow_pace(algorithm: str, values: Mapping[str, Any], setting: Setting) -> P
     few = min(FEW, setting.batch_size)
     of_few = replace(setting, batch_size=few)
     seconds = _round_seconds(algorithm, values, of_few)
+    if seconds > SLOW:  # perhaps for a moment only, and the pace is kept
+        seconds = min(seconds, _round_seconds(algorithm, values, of_few))
     if seconds <= SLOW:
         return None
     fewer = (few + 1) // 2

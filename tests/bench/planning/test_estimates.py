@@ -165,6 +165,12 @@ def test_a_slow_batch_of_one_sample_is_never_halved(monkeypatch: pytest.MonkeyPa
     assert set(asked) == {1}
 
 
+def test_one_disturbed_round_is_no_slow_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([3 * measuring.SLOW, measuring.SLOW / 10])
+    monkeypatch.setattr(measuring, "_round_seconds", lambda *_, **__: next(seconds))
+    assert measuring._slow_pace("fedavg", {}, SETTING) is None
+
+
 def test_a_slow_server_is_not_a_slow_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """FedDF's round begins with the teachers' answers, whatever a client's batch is."""
 
