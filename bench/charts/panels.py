@@ -16,7 +16,8 @@ _TIED = "\u00a0"  # a space at which no line ends
 SIDE = 230  # of a panel beside others
 WIDE_SIDE = 320  # of a panel alone
 _AROUND = 76  # of a panel beside its plot: axis, its title, the gap to the next
-_CHARACTER = {"text": 6.4, "subtitle": 5.6}  # average width of a character
+# Average width of a character, of the wider fonts that readers have.
+_CHARACTER = {"text": 7.8, "subtitle": 6.5}
 _NUMBERS = 26  # least width of the numbers beside an axis
 _NARROWEST = 500  # least width of titles and notes, however narrow the panels
 _SCALE = 2.0  # pixels of a PNG for one of the specification's

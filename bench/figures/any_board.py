@@ -64,7 +64,7 @@ def _differences(metric: Number, comparison: Problem, drawn: Sequence[Gain], bas
         f"{metric.short.capitalize()} accuracy ({metric.of}): mean difference from {baseline} over "
         f"{cells}, paired by partition; {intervals}",
         f"Traffic and time of a run in multiples of {baseline}'s, time where both ran in one "
-        "environment; runs that diverged, of all",
+        "environment; diverged runs",
     ]
     if any(in_megabytes(gain) for gain in drawn):
         notes.append(f"Traffic in MB, because {baseline} sends nothing")
