@@ -302,13 +302,13 @@ class Lines:
         for path in data.measured_files():
             tests: dict[int, list[str]] = {}
             for line, contexts in data.contexts_by_lineno(path).items():
-                found = {_test_of(context) for context in contexts} - {""}
-                self.sizes.update(found)
+                names = {_test_of(context) for context in contexts} - {""}
+                self.sizes.update(names)
                 for context in contexts:
                     # A fixture may be of all tests of its file, and is set up in the first one.
                     if context.endswith("|setup"):
-                        found |= of_test_file[context.partition("::")[0]]
-                tests[line] = sorted(found)
+                        names |= of_test_file[context.partition("::")[0]]
+                tests[line] = sorted(names)
             self.tests_of[Path(path).relative_to(root).as_posix()] = tests
 
     def tests(self, mutant: Mutant) -> list[str]:

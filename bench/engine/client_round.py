@@ -374,7 +374,7 @@ def leaves_of(net: Network, params: Params) -> Params:
     """
     copies = {}
     for name, value in params.items():
-        is_kernel = value.dim() == 4 and name in net.conv_weights
+        is_kernel = name in net.conv_weights
         layout = torch.channels_last if is_kernel else torch.contiguous_format
         copies[name] = value.detach().clone(memory_format=layout)
     for name in net.trainable:

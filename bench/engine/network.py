@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -15,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from algorithms.base import Outputs, Params
 from bench.engine.dropout import replace_dropout
 from bench.engine.rng import seeded, stream
-from bench.models.module_state import of_tensor, state_of
+from bench.models.module_state import checksum, of_tensor, state_of
 
 NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
 
@@ -118,10 +117,10 @@ class Network:
 
         Networks of one model with one checksum compute the same with the same parameters.
         """
-        kept = {**state_of(module)}
+        kept = state_of(module)
         for name, value in self.constants.items():
             kept[f"constant {name}"] = of_tensor(value)
-        return zlib.crc32(repr(sorted(kept.items())).encode())
+        return checksum(kept)
 
     def to(self, device: torch.device) -> Network:
         """Move constants and buffers of whole numbers to a device; return the network."""

@@ -74,7 +74,7 @@ def run_models(
         module = make_module(partial(_module, name, info), setting.partition_seed_of(seed))
         if initial:
             if is_from_outside(name):
-                _check_drawn(name, module, partial(_module, name, info))
+                _check_drawn(name, partial(_module, name, info))
             take_constants(module, initial)
         mean, std = info.normalization(setting.normalization)
         net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
@@ -102,11 +102,11 @@ def _module(name: str, info: DatasetInfo) -> nn.Module:
     return module
 
 
-def _check_drawn(name: str, module: nn.Module, make: Callable[[], nn.Module]) -> None:
+def _check_drawn(name: str, make: Callable[[], nn.Module]) -> None:
     """Raise UsageError if a model draws what stored models lack, as they have floats alone."""
-    others = [state_of(make_module(make, seed)) for seed in (1, 2)]
-    for place in state_of(module):
-        if others[0].get(place) != others[1].get(place):
+    first, second = (state_of(make_module(make, seed)) for seed in (1, 2))
+    for place, value in first.items():
+        if second.get(place) != value:
             raise KIND.error(
                 name,
                 f"draws its {place}, which stored models lack, so that none can be started from: "

@@ -308,7 +308,7 @@ class Proposer:
         sampler = make_sampler(plan.options.sampler, seed=len(past.known))
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.wanted = past.remaining(plan.options.configurations)
-        self._path = plan.options.sampler
+        self._path = plan.options.sampler or "optuna"
         self._space = past.space
         for chosen, value in past.known:
             self.study.add_trial(
@@ -330,7 +330,7 @@ class Proposer:
             UsageError: the sampler raises an error.
         """
         while self.wanted and self._patience:
-            with naming(SAMPLER, self._path or "optuna"):
+            with naming(SAMPLER, self._path):
                 trial = self.study.ask(self._space)
             name = canonical_json(trial.params)
             if name not in self._values:
@@ -346,7 +346,7 @@ class Proposer:
         from optuna.trial import TrialState
 
         self._values[canonical_json(asked.params)] = value
-        with naming(SAMPLER, self._path or "optuna"):
+        with naming(SAMPLER, self._path):
             if math.isnan(value):
                 self.study.tell(asked, state=TrialState.FAIL)
             else:

@@ -78,12 +78,8 @@ class FederatedTrainable(tune.Trainable):
         repetition = config.pop(TRIAL_INDEX, None)
         if repetition is not None:  # Ray's Repeater averages these
             config.setdefault("seed", repetition)
-        merged = {**self.defaults, **config}
-        execution = execution_of(merged)
-        layers = (self.defaults, config)
-        if not data.is_path(str(merged.get("dataset"))):  # another data set has no column of labels
-            layers = (_without_label(self.defaults), _without_label(config))
-        run_spec = run_spec_of(self.algorithm, *layers)
+        execution = execution_of({**self.defaults, **config})
+        run_spec = run_spec_of(self.algorithm, *_with_label(self.defaults, config))
         at_hand = data.hashes([run_spec.setting.dataset], execution.data_dir)
         # Tune refuses a report without the metric that it compares, so every report is of an
         # evaluated round.
@@ -204,8 +200,7 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     bound = _with_paths(bound, lambda path: str(whole_path(path)))
     check_names(name, bound, {*SPECIAL_KEYS, LABEL}, "configuration key")
     _check_choices(bound)
-    has_own_data = data.is_path(str(bound.get("dataset")))
-    run_spec_of(name, bound if has_own_data else _without_label(bound))
+    run_spec_of(name, *_with_label(bound))
     _tracks(bound)
     _rounds_per_report(bound)
     return type(
@@ -261,8 +256,20 @@ def _with_paths(given: Mapping[str, Any], change: Callable[[str], str]) -> dict[
     return changed
 
 
-def _without_label(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name != LABEL}
+def _with_label(*layers: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return configurations without `label`, unless their data set has a column of labels."""
+    dataset = ""
+    for layer in layers:
+        setting = layer.get("setting")
+        if isinstance(setting, Mapping):
+            dataset = str(setting.get("dataset") or dataset)
+        dataset = str(layer.get("dataset") or dataset)
+    if data.is_path(dataset):
+        return layers
+    without = []
+    for layer in layers:
+        without.append({name: value for name, value in layer.items() if name != LABEL})
+    return without
 
 
 def _absolute(path: str) -> str:

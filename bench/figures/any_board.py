@@ -125,7 +125,7 @@ def _costs(runs: Runs, comparison: Problem) -> Spec:
 
 def _points(cell: Cell, x: Axis, y: Axis) -> Iterator[dict[str, Any]]:
     """Yield the points of a panel: cost and accuracy of each algorithm that is ranked."""
-    times = _times(cell)
+    times = _times(cell) if x.field == "seconds" else {}
     for name, record in ranked(cell).items():
         runs = list(record["run_of_seed"].values())
         if x.field == "seconds":
@@ -159,7 +159,8 @@ def _untimed(cells: Sequence[Cell], labels: Mapping[Any, str]) -> Iterator[str]:
     """Yield which algorithms have no time, by cell."""
     missing = []
     for cell in cells:
-        names = [name for name in ranked(cell) if name not in _times(cell)]
+        times = _times(cell)
+        names = [name for name in ranked(cell) if name not in times]
         if names:
             place = f" ({labels[cell.place]})" if labels[cell.place] else ""
             missing.append(f"{', '.join(names)}{place}")

@@ -63,6 +63,11 @@ def state_of(module: nn.Module) -> dict[str, object]:
     return state
 
 
+def checksum(state: Mapping[str, object], start: int = 0) -> int:
+    """Return the CRC-32 of what `state_of` returns, or of a part; `start` is that of other data."""
+    return crc32(repr(sorted(state.items())).encode(), start)
+
+
 def _of_classes(kind: type) -> Iterator[tuple[str, object]]:
     """Yield the numbers and texts that a class and those above it keep, but for torch's own."""
     for above in kind.__mro__:

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
-from bench.models.module_state import state_of
+from bench.models.module_state import checksum, state_of
 from bench.models.registry import KIND, parse
 
 _BY_CHANCE = 0.01  # at most this share of drawn numbers is equal in two draws
@@ -55,8 +55,8 @@ def examined(name: str, input_shape: tuple[int, ...]) -> BodyFacts:
         another = body_of(name, input_shape)
     loaded = _alike(_telling(body), _tensors(another))
     others = _kept_alike(body, another)
-    checksum = _checksum(loaded, others) if loaded or others else None
-    return BodyFacts(_feature_dim(name, body, input_shape), _num_trainable(body), checksum)
+    version = _checksum(loaded, others) if loaded or others else None
+    return BodyFacts(_feature_dim(name, body, input_shape), _num_trainable(body), version)
 
 
 def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
@@ -312,10 +312,8 @@ def _kept_alike(body: nn.Module, another: nn.Module) -> dict[str, object]:
 
 def _checksum(values: Mapping[str, Tensor], others: Mapping[str, object]) -> int:
     """Return the CRC-32 of tensors and their names, and of descriptions of others."""
-    checksum = 0
+    total = 0
     for name in sorted(values):
         numbers = values[name].detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-        checksum = zlib.crc32(numbers.tobytes(), zlib.crc32(name.encode(), checksum))
-    if others:
-        checksum = zlib.crc32(repr(sorted(others.items())).encode(), checksum)
-    return checksum
+        total = zlib.crc32(numbers.tobytes(), zlib.crc32(name.encode(), total))
+    return checksum(others, total) if others else total

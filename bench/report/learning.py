@@ -128,8 +128,7 @@ def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
     for record in cell.selected:
         runs = record["run_of_seed"].values()
         accuracies = [results.curve(run, metric) for run in runs]
-        down = [results.curve(run, "bytes_down") for run in runs]
-        up = [results.curve(run, "bytes_up") for run in runs]
+        traffic = [_traffic(run, results) for run in runs]
         steps = [results.curve(run, "train_steps") for run in runs]
         common = sorted(set.intersection(*map(set, accuracies))) if accuracies else []
         for at in _thin(common):
@@ -137,7 +136,7 @@ def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
                 "algorithm": label_of(record),
                 "round": at,
                 **mean_and_spread([accuracy[at] for accuracy in accuracies]),
-                "bytes": _sum(_mean_at(down, at), _mean_at(up, at)),
+                "bytes": _mean_at(traffic, at),
                 "steps": _mean_at(steps, at),
             }
 
@@ -149,9 +148,11 @@ def _mean_at(curves: Sequence[Mapping[int, float]], at: int) -> float | None:
     return math.fsum(curve[at] for curve in curves) / len(curves)
 
 
-def _sum(*values: float | None) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) if len(known) == len(values) else None
+def _traffic(run: Mapping[str, Any], results: Results) -> dict[int, float]:
+    """Return the bytes sent and received since round 1, by round."""
+    down = results.curve(run, "bytes_down")
+    up = results.curve(run, "bytes_up")
+    return {at: down[at] + up[at] for at in down.keys() & up.keys()}
 
 
 def _ends(rows: Sequence[Row]) -> str:

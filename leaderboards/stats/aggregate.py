@@ -17,10 +17,10 @@ import numpy as np
 from leaderboards.stats.seeds import (
     CONFIDENCE,
     INTERVAL_FROM,
-    ROUNDING,
     Interval,
     finite,
     rankable,
+    rounding_of,
     to_compare,
 )
 
@@ -279,7 +279,7 @@ def improvement(
     wins = []  # S of each pair of runs, (n, m), by cell
     for x, y in pairs:
         differences = x[:, None] - y
-        rounding = ROUNDING * np.maximum(abs(x[:, None]), abs(y))
+        rounding = rounding_of(x[:, None], y)
         larger = differences > rounding
         equal = abs(differences) <= rounding
         wins.append(larger + equal / 2)

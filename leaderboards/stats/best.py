@@ -10,11 +10,11 @@ import numpy as np
 
 from leaderboards.stats.seeds import (
     INTERVAL_FROM,
-    ROUNDING,
     SIGNIFICANCE,
     Interval,
     Seeds,
     finite,
+    rounding_of,
 )
 
 
@@ -133,8 +133,8 @@ def _pairs(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     deviations = np.where(common, differences - means[:, :, None], 0.0)
     stds = np.sqrt(np.square(deviations).sum(axis=2) / degrees)
     widths = stdtrit(degrees, 1 - share) * stds / np.sqrt(degrees + 1)
-    larger = np.maximum(np.abs(table)[:, None, :], np.abs(table)[None, :, :])
-    rounding = ROUNDING * np.where(common, larger, 0.0).max(axis=2, initial=0.0)
+    single = rounding_of(table[:, None, :], table[None, :, :])
+    rounding = np.where(common, single, 0.0).max(axis=2, initial=0.0)
     constant = np.abs(deviations).max(axis=2) <= rounding
     rare = np.exp2(-counts) <= share
     widths[constant & rare] = 0.0

@@ -18,7 +18,7 @@ from itertools import chain, product
 
 import numpy as np
 
-from leaderboards.stats.seeds import ROUNDING, SIGNIFICANCE, Interval
+from leaderboards.stats.seeds import SIGNIFICANCE, Interval, rounding_of
 
 EXACT_UP_TO = 13  # clusters: all 2^12 distinct flips are taken; beyond, a sample of `FLIPS`
 FLIPS = 9_999
@@ -195,7 +195,7 @@ def _contributions(
                 raise ValueError(
                     f"values must be finite, got {own[cluster]} and {other[cluster]} of {cluster!r}"
                 )
-            if abs(difference) <= ROUNDING * max(abs(own[cluster]), abs(other[cluster])):
+            if abs(difference) <= rounding_of(own[cluster], other[cluster]):
                 difference = 0.0
             sums[places[cluster]] += difference / len(common)
             weights[places[cluster]] += 1 / len(common)

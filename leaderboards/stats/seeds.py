@@ -196,14 +196,18 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     return tuple(adjusted.tolist())
 
 
+def rounding_of(first: ArrayLike, second: ArrayLike) -> np.ndarray:
+    """Return the largest difference of two values, or of arrays, that may be rounding."""
+    return np.asarray(ROUNDING * np.maximum(np.abs(first), np.abs(second)))
+
+
 def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Compute the differences by seed, (n,).
 
     They are made equal if they differ only by rounding, and 0 if they are rounding.
     """
     differences = first - second
-    sizes = np.maximum(abs(first), abs(second))
-    rounding = ROUNDING * sizes.max(initial=0.0)
+    rounding = rounding_of(first, second).max(initial=0.0)
     if len(differences) and np.ptp(differences) <= rounding:
         differences = np.full_like(differences, differences.mean())
     return np.where(abs(differences) <= rounding, 0.0, differences)

@@ -177,15 +177,15 @@ def test_how_diverged_runs_count_is_noted(name: str, note: str) -> None:
     tables = tables_of(with_seeds(leaderboard(runs, metrics), runs, metrics), metrics)
     sheet = pooled_against(tables, metrics[0], "fedavg")
     assert sheet is not None
-    legend = "diverged: runs that did, of all in the compared cells; replicates of a partition are one run"
-    assert f"{legend}; {note}" in sheet.table.notes
+    counted = "diverged: runs that did, of all in the compared cells"
+    assert f"{counted}; replicates of a partition are one run; {note}" in sheet.table.notes
 
 
 def test_differences_of_rounding_are_none() -> None:
     """0.1 + 0.2 is no gain over 0.3."""
     values = {"old": {1: 0.3, 2: 0.5, 3: 0.4}, "new": {1: 0.1 + 0.2, 2: 0.4, 3: 0.45}}
-    found = one({"cell": values})
-    assert (found.higher, found.lower, found.clusters) == (1, 1, 3)
+    difference = one({"cell": values})
+    assert (difference.higher, difference.lower, difference.clusters) == (1, 1, 3)
     same = one({"cell": {"old": {1: 0.3}, "new": {1: 0.1 + 0.2}}})
     assert (same.difference, same.higher) == (0, 0)
 

@@ -153,6 +153,7 @@ def test_own_data_of_a_relative_path_and_a_label(
         with pytest.raises(UsageError, match=r"csv: takes an absolute path .* got '[de].csv"):
             made(config=config)
     monkeypatch.chdir(tmp_path)
+    trainable("fedavg", setting={"dataset": "csv:d.csv"}, label="kind")
     bound = trainable("fedmd", setting={"public": public, "dataset": "csv:d.csv", "label": "kind"})
     setting = bound.defaults["setting"]
     assert setting["public"] == f"csv:{tmp_path.resolve()}/e.csv:5"
