@@ -72,18 +72,6 @@ def _declarations() -> Iterator[tuple[str, Field[Any]]]:
 OPTIONS = dict(_declarations())
 
 
-class SweepParser(Parser):
-    """A parser that suggests `--set` for fields of the setting that have no option of their own."""
-
-    def nearest(self, option: str) -> str:
-        """Return the option nearest to an unknown one.
-
-        For a field of the setting it is `--set FIELD=VALUE`.
-        """
-        name = option.lstrip("-").replace("-", "_")
-        return f"--set {name}=VALUE" if name in setting_fields() else super().nearest(option)
-
-
 def parse(argv: Sequence[str], prog: str = SWEEP) -> SweepOptions:
     """Parse the options: command line over `--config` over defaults.
 
@@ -147,7 +135,7 @@ def _check_imports(options: SweepOptions, file: str) -> None:
 
 def make_parser(prog: str = SWEEP) -> Parser:
     """Build the parser of all options; its result lacks the options that were not given."""
-    parser = SweepParser(
+    parser = Parser(
         prog=prog, description=DESCRIPTION, epilog=EPILOG, argument_default=argparse.SUPPRESS
     )
     groups = {name: parser.add_argument_group(name) for name in (RUN, SEARCH, EXECUTION, OUTPUT)}

@@ -67,14 +67,26 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{_UNKNOWN}{' '.join(unknown)}")
         return namespace, unknown
 
-    def nearest(self, option: str) -> str:
-        """Return the existing option nearest to an unknown one; empty if none is near."""
+    def nearest(self, word: str) -> str:
+        """Return what was probably meant by an unknown word; empty if nothing is near.
+
+        A field of the setting becomes a value of `--set` or `--where`, and an algorithm's name one
+        of `--algo`, where the command has these options.
+        """
         from difflib import get_close_matches
 
+        from algorithms import ALGORITHMS
+        from search_spaces import setting_fields
+
         options = list(self._option_string_actions)
-        near = [name for name in options if name.startswith(option)]
-        if not near:
-            near = get_close_matches(option, options, n=1)
+        if not word.startswith("-"):
+            return f"--algo {word}" if word in ALGORITHMS and "--algo" in options else ""
+        near = [name for name in options if name.startswith(word)]
+        field = word.lstrip("-").replace("-", "_")
+        if field in setting_fields():
+            takers = [name for name in ("--set", "--where") if name in options]
+            near = [f"{name} {field}=VALUE" for name in takers]
+        near = near or get_close_matches(word, options, n=1, cutoff=0.7)
         return near[0] if near else ""
 
     def _suggestion(self, message: str) -> str:
@@ -82,9 +94,7 @@ class Parser(argparse.ArgumentParser):
             return ""
         words = message.removeprefix(_UNKNOWN).split()
         options = [word for word in words if word.startswith("-") and word.strip("-")]
-        if not options:
-            return ""
-        near = self.nearest(options[0].split("=")[0])
+        near = self.nearest((options or words)[0].split("=")[0])
         return f" (did you mean {near}?)" if near else ""
 
 
