@@ -309,7 +309,8 @@ class Simulation:
             return models
         context = self._finetuning
         if is_whole:  # a model for all clients goes on in its own network
-            context = replace(context, of_clients=())
+            alike = replace(context.setting, client_models="")
+            context = replace(context, setting=alike, of_clients=())
         return partial(self.finetuned, models, context)
 
     def net_of(self, suffix: str, client: int) -> Network:

@@ -25,7 +25,7 @@ from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.engine.together import advance_together
 from bench.errors import Interrupted
-from bench.selftest.toy import INFO, TINY, identical, supplied, toy_dataset
+from bench.selftest.toy import INFO, TINY, gap, identical, supplied, toy_dataset
 from search_spaces import Setting
 
 OWN = {"local_test_fraction": 0.25, "local_validation_fraction": 0.2}
@@ -380,3 +380,11 @@ def test_unlike_models_are_evaluated_alike_by_both_backends(suffix: str) -> None
     assert values.keys() == expected.keys()
     for name, value in expected.items():
         assert values[name] == pytest.approx(value, abs=1e-9), name
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_the_servers_own_model_takes_further_steps(backend: str) -> None:
+    fields = {**UNLIKE, "client_models": "cnn_digits/mlp+bn", "finetune_steps": 2}
+    run = trained("dsfl", backend, **fields)
+    (tuned,) = run.models_of("_server_ft")([1])
+    assert gap(tuned, further_steps(run, run.server.params, 1, 2)) < 1e-12
