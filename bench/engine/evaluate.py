@@ -180,6 +180,7 @@ class Evaluator:
             all of one network, are measured once on the test set.
         predict: gives the scores by which a model's classes are chosen.
         width: number of personal models that are evaluated side by side.
+        shared: whether the models are one, of pooled data, which is everyone's: it has no source.
     """
 
     net: Network
@@ -191,6 +192,7 @@ class Evaluator:
     untrained: Collection[int] = ()
     predict: Predict = by_logits
     width: int = 1
+    shared: bool = False
 
     def whole(self, model: Params) -> Evaluation:
         """Evaluate one model for all clients."""
@@ -235,7 +237,7 @@ class Evaluator:
     def _on_own_source(self) -> bool:
         """Return whether a client's own model is measured on the tests of its source alone."""
         parts = len(self.federation.test_parts)
-        return parts > 1 and parts == len(self.federation.local_tests) and self.clients > 1
+        return not self.shared and 1 < parts == len(self.federation.local_tests)
 
     def _parts_of(self, client: int) -> Collection[int]:
         """Return the parts of the test set that a client's own model is measured on."""

@@ -532,6 +532,7 @@ class Simulation:
                 known=unchanged,
                 untrained=untrained,
                 predict=self._predict if is_predicted else by_logits,
+                shared=self._pooled,
             )
             if self.net.is_whole(model):
                 evaluation = evaluator.whole(model)
@@ -542,7 +543,10 @@ class Simulation:
             self._add_points(suffix, model, evaluation, shared)
             if self.setting.finetune_steps:
                 name = suffix + FINETUNED
-                tuned = replace(evaluator, clients=self._training, known={}, untrained=())
+                # After steps of its own, each client's model is its own, also of pooled data.
+                tuned = replace(
+                    evaluator, clients=self._training, known={}, untrained=(), shared=False
+                )
                 evaluation = tuned.personal(self.models_of(name), on_test_set)
                 self._add_points(name, {}, evaluation, shared)
 

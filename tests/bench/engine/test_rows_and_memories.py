@@ -17,6 +17,7 @@ from conftest import INFO, TINY, identical, resumed, toy_dataset, toy_split, tra
 from algorithms import build
 from algorithms.base import Algorithm, Server
 from algorithms.losses import cross_entropy
+from bench.engine.evaluate import on_part
 from bench.engine.pytree import num_bytes
 from bench.engine.simulation import Simulation
 
@@ -72,6 +73,21 @@ def test_each_source_counts_alike(name: str) -> None:
     curve = {name: value for at, name, value in run.progress.curves[""] if at == 2}
     assert curve["accuracy"] == pytest.approx(sum(scores) / 4)
     assert curve["val_accuracy"] == pytest.approx(sum(validations) / 4)
+
+
+@pytest.mark.parametrize("name", ["local", "centralized"])
+def test_the_only_training_client_has_its_source(name: str) -> None:
+    sources = np.repeat(np.arange(4), (12, 9, 6, 3))
+    grouped = replace(toy_dataset(), test_groups=sources, train_groups=np.arange(66) % 4)
+    fields = {"local_test_fraction": 0.1, "new_clients": 0.75, "finetune_steps": 1}
+    setting = replace(TINY, partition="by_source", participation=1.0, **fields)
+    run = Simulation(build(name), setting, 0, grouped, INFO, toy_split(), "cpu", "loop")
+    run.advance(1)
+    for suffix in sorted(run.personal):
+        (model,) = run.models_of(suffix)([0])
+        expected = on_part(run.net, run.federation, model, 0).measures
+        measured = {name: value for _, name, value in run.progress.curves[suffix]}
+        assert {name: measured[name] for name in expected} == pytest.approx(expected)
 
 
 @dataclass(frozen=True)
