@@ -202,7 +202,7 @@ def supply(entry: Entry, setting: Setting) -> Setting:
             raise UsageError(f"{entry.name} has {statistics}: batch_size must be > 1, got 1")
         models.check_model(model, shapes.input_shape, shapes.kind)
     if "common_features" in entry.needs:
-        setting = _with_common_features(setting, shapes.input_shape)
+        setting = _with_common_features(entry, setting, shapes.input_shape)
     if "common_head" in entry.needs:
         _check_common_head(entry, setting)
     _check_samples(entry, setting, shapes)
@@ -280,28 +280,40 @@ def _check_unlike_models(entry: Entry, setting: Setting) -> None:
     )
 
 
-def _with_common_features(setting: Setting, input_shape: tuple[int, ...]) -> Setting:
-    """Pool the features of the clients' models to the smallest number of any, if they differ."""
-    counts = [models.num_features(name, input_shape) for name in setting.models_of_clients]
-    width = min(counts)
-    if width == max(counts):
+def _with_common_features(entry: Entry, setting: Setting, input_shape: tuple[int, ...]) -> Setting:
+    """Pool the features of all models to the smallest number of any client's, if they differ.
+
+    Raises UsageError if a projection head, whose features are not pooled, has another number.
+    """
+    counts = {name: models.num_features(name, input_shape) for name in setting.models}
+    own = list(setting.models_of_clients)
+    width = min(counts[name] for name in own)
+    if set(counts.values()) == {width}:
         return setting
-    pooled = [_pooled_to(name, width) for name in setting.models_of_clients]
-    return replace(setting, model=_pooled_to(setting.model, width), client_models="/".join(pooled))
+    for name, count in counts.items():
+        if models.parse(name).head and count != width:
+            raise UsageError(
+                f"{entry.name} needs models with one number of features, and the projection head "
+                f"of {name} has {count}, where a client's model has {width}: give all models the "
+                "form +head, or none"
+            )
+    if max(counts[name] for name in own) > width:
+        own = [_pooled_to(name, width) for name in own]
+    return replace(setting, model=_pooled_to(setting.model, width), client_models="/".join(own))
 
 
 def _check_common_head(entry: Entry, setting: Setting) -> None:
-    """Raise UsageError if the heads of the clients' models have unlike hidden layers."""
+    """Raise UsageError if the heads of the clients' and the server's models are unlike."""
     heads = []
     hidden = set()
-    for name in dict.fromkeys(setting.models_of_clients):
+    for name in dict.fromkeys((*setting.models_of_clients, setting.model)):
         units = models.parse(name).entry.hidden
         hidden.add(units)
         heads.append(f"{name} a hidden layer of {units}" if units else f"{name} none")
     if len(hidden) > 1:
         raise UsageError(
-            f"{entry.name} averages the heads of all clients, and client_models gives them unlike "
-            f"hidden layers ({', '.join(heads)}): choose models whose heads agree"
+            f"{entry.name} averages the heads of all clients, and client_models and model have "
+            f"heads with unlike hidden layers ({', '.join(heads)}): choose models whose heads agree"
         )
 
 

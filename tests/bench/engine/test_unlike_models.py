@@ -250,6 +250,25 @@ def test_heads_that_are_averaged_must_agree() -> None:
     assert count("lg_fedavg", "cnn_cifar/cnn_femnist")
 
 
+@pytest.mark.parametrize("algorithm", ["fedproto", "fedtgp", "fedgh", "lg_fedavg"])
+def test_the_servers_model_has_the_clients_features(algorithm: str) -> None:
+    wider, *_ = run_specs(algorithm, model="cnn_digits", client_models="mlp/mlp+bn")
+    assert wider.setting.model == "cnn_digits+fd64"
+    assert wider.setting.client_models == "mlp/mlp+bn"
+    run = simulate(algorithm, model=wider.setting.model, client_models="mlp/mlp+bn")
+    run.advance(1)
+    assert run.round == 1
+    with pytest.raises(UsageError, match=r"mlp\+head.*256.*64"):
+        run_specs(algorithm, client_models="mlp/mlp+head")
+
+
+@pytest.mark.parametrize("algorithm", ["fedgh", "lg_fedavg"])
+def test_the_servers_head_has_the_clients_form(algorithm: str) -> None:
+    values = {"model": ("lenet5_120",), "client_models": ("cnn_cifar/cnn_femnist",)}
+    with pytest.raises(UsageError, match="lenet5_120"):
+        make_plan(SweepOptions((algorithm,), dataset="cifar10", values=values))
+
+
 @pytest.mark.parametrize(
     "value", ["mlp/", "/mlp", "mlp//cnn_digits", "mlp/resnet", "mlp/cnn_cifar"]
 )
