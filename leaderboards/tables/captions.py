@@ -221,22 +221,22 @@ def _has_unlike_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
     for column, head in enumerate(heads):
         if not head.at_defaults:
             columns.append([row.cells[column] for row in rows])
-    return any(len(_sets_of_seeds(cells)) > 1 for cells in columns)
+    return any(map(differ_in_seeds, columns))
 
 
 def _columns_differ_in_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
     """Return whether the values of a row are of different seeds."""
     chosen = [column for column, head in enumerate(heads) if not head.at_defaults]
-    sets = []
+    values_of_rows = []
     for row in rows:
-        sets.append(_sets_of_seeds([row.cells[column] for column in chosen]))
-    return any(len(of_row) > 1 for of_row in sets)
+        values_of_rows.append([row.cells[column] for column in chosen])
+    return any(map(differ_in_seeds, values_of_rows))
 
 
-def _sets_of_seeds(cells: Sequence[TableCell]) -> set[frozenset[int]]:
-    """Return the different sets of seeds of the cells with a value."""
+def differ_in_seeds(cells: Iterable[TableCell]) -> bool:
+    """Return whether the values of some cells are of different seeds."""
     with_seeds = [cell for cell in cells if cell.state == "value" and cell.seeds]
-    return {frozenset(cell.seeds) for cell in with_seeds}
+    return len({frozenset(cell.seeds) for cell in with_seeds}) > 1
 
 
 def _has_unlike_platforms(rows: Sequence[Row], heads: Sequence[Head]) -> bool:

@@ -10,7 +10,12 @@ from leaderboards.flags import FLAGS
 from leaderboards.numbers import Number
 from leaderboards.stats.best import FromBest, from_best
 from leaderboards.stats.seeds import Comparison, Seeds, corrected, paired
-from leaderboards.tables.captions import measured, of_whose_models, records_of
+from leaderboards.tables.captions import (
+    differ_in_seeds,
+    measured,
+    of_whose_models,
+    records_of,
+)
 from leaderboards.tables.model import (
     EXCLUDED,
     WHEN_EXCLUDED,
@@ -29,13 +34,21 @@ CellKey = tuple[str, Head]  # of a cell: the label of its row, and its column
 BEST = "best"  # as a reference: the best of the other algorithms in each column
 _FROM_BEST = (
     "[low, high] 95 % intervals of the difference from the truly best of the others; those of a "
-    "column hold at once (Hsu 1984)",
-    f"{EXCLUDED} {WHEN_EXCLUDED}",
+    "column hold at once (Hsu 1984)"
+)
+_UNLIKE_SEEDS = (
+    "algorithms ran on different seeds: a difference is of all seeds of each, its interval of "
+    "common seeds"
+)
+_UNBOUNDED = (
+    "no interval: with some rival fewer than 3 common seeds, or the same difference at all of too "
+    "few seeds"
 )
 _UNLIKE = {  # flag of a difference -> meaning of its mark
     "data": "between copies of the data, or partitions",
     "mixed": FLAGS["mixed"].meaning,
 }
+_COMMON = "(n) common seeds"
 _DIFFERENCES = (
     "[low, high] 95 % interval of each difference by itself, Student's t over common seeds",
     "p of the paired t test, corrected by Holm over all comparisons of the table in that metric",
@@ -78,7 +91,7 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
     captions = [f"{name} is subtracted; positive is more"]
     for metric in metrics.values():
         captions.append(of_whose_models(measured(metric), records_of([table])))
-    notes: list[str] = []
+    notes = [_COMMON]
     if any(metric.differs_by_seed for metric in metrics.values()):
         notes += _DIFFERENCES
         notes += _untested(texts.values())
@@ -161,8 +174,11 @@ def against_best(table: ResultTable) -> Sheet | None:
     """
     texts: dict[str, list[str]] = {row.label: [] for row in table.rows}
     records = []
+    unlike_seeds = False
     for column, head in table.results:
         distances = _distances(table, column, head.metric)
+        compared = [row.cells[column] for row in table.rows if row.label in distances]
+        unlike_seeds = unlike_seeds or differ_in_seeds(compared)
         for label, row_texts in texts.items():
             distance = distances.get(label)
             if distance is None:
@@ -176,11 +192,13 @@ def against_best(table: ResultTable) -> Sheet | None:
     captions = ["The best mean of the other algorithms is subtracted; positive is more"]
     for metric in metrics.values():
         captions.append(of_whose_models(measured(metric), records_of([table])))
-    notes = [*_FROM_BEST]
+    notes = [_FROM_BEST]
+    if unlike_seeds:
+        notes.append(_UNLIKE_SEEDS)
+    if any(record["excluded"] for record in records):
+        notes.append(f"{EXCLUDED} {WHEN_EXCLUDED}")
     if any(record["low"] is None for record in records):
-        notes.append(
-            "not tested: fewer than 3 common seeds, or the same difference at all of too few seeds"
-        )
+        notes.append(_UNBOUNDED)
     return sheet(
         f"{table.title} · difference from the best of the others",
         captions,
@@ -206,10 +224,9 @@ def _distances(table: ResultTable, column: int, metric: Number) -> dict[str, Fro
 
 def _distance_text(distance: FromBest, metric: Number) -> str:
     text = number_text(distance.difference, metric, sign=True)
-    if distance.interval is None:
-        return f"{text} not tested"
+    bounds = interval_text(distance.interval, metric) or " no interval"
     mark = EXCLUDED if distance.excluded else ""
-    return text + interval_text(distance.interval, metric) + mark
+    return text + bounds + mark
 
 
 def _distance_record(table: ResultTable, head: Head, distance: FromBest) -> Mapping[str, Any]:

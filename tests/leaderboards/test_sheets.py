@@ -19,7 +19,7 @@ from leaderboards.published import Counterpart, PrintedCell, printed_cells
 from leaderboards.replication import Replication, replication_sheet
 from leaderboards.tables.captions import _LOCAL, captions, local_training
 from leaderboards.tables.model import Sheet, TableCell, flat, number_text
-from leaderboards.tables.sheets import against_best
+from leaderboards.tables.sheets import against, against_best
 from search_spaces import setting_defaults
 
 
@@ -191,6 +191,49 @@ def test_a_constant_difference_of_few_seeds_has_its_reason() -> None:
     assert sheet is not None
     assert any("same difference at all of too few seeds" in note for note in sheet.table.notes)
     assert any("ditto: of each client's own" in caption for caption in sheet.table.captions)
+
+
+def test_exclusion_is_marked_without_an_interval() -> None:
+    """A third algorithm without common seeds bounds no interval, and hides no exclusion."""
+    rows = []
+    for seed in range(5):
+        rows.append(make_row("fedavg", seed=seed, best_accuracy=0.4 + seed / 100))
+        rows.append(make_row("fedprox", {"mu": 0.1}, seed=seed, best_accuracy=0.6 + seed / 90))
+        rows.append(make_row("ditto", {"lam": 0.1}, seed=10 + seed, best_accuracy=0.5))
+    sheet = against_best(table_with("best_accuracy", rows=rows))
+    assert sheet is not None
+    texts = {row.label: row.cells[0].text() for row in sheet.table.rows}
+    assert texts["fedavg"].endswith("no interval×")
+    assert texts["fedprox"].endswith("no interval")
+    notes = " ".join(sheet.table.notes)
+    assert "× excluded" in notes
+    assert "no interval: with some rival fewer than 3 common seeds" in notes
+    assert "algorithms ran on different seeds" in notes
+
+
+def test_marks_that_do_not_occur_are_not_explained() -> None:
+    rows = []
+    for seed in range(3):
+        rows.append(make_row("fedavg", seed=seed, best_accuracy=0.4 + seed / 100))
+        rows.append(make_row("ditto", {"lam": 0.1}, seed=seed, best_accuracy=0.41))
+    sheet = against_best(table_with("best_accuracy", rows=rows))
+    assert sheet is not None
+    notes = " ".join(sheet.table.notes)
+    assert "×" not in notes
+    assert "no interval" not in notes
+    assert "different seeds" not in notes
+
+
+def test_numbers_in_brackets_are_common_seeds() -> None:
+    rows = []
+    for seed in range(4):
+        rows.append(make_row("fedavg", seed=seed))
+        rows.append(make_row("fedprox", {"mu": 0.1}, seed=seed + 1))
+    sheet = against(table_with("best_accuracy", "bytes_up", rows=rows), "fedavg")
+    assert sheet is not None
+    texts = next(words(sheet) for row in sheet.table.rows if row.label == "fedprox")
+    assert sum("(3)" in text for text in texts) == 2
+    assert "(n) common seeds" in sheet.table.notes
 
 
 def test_local_training_leaves_out_usual_values() -> None:
