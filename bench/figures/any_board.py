@@ -18,16 +18,19 @@ from bench.figures.stored_runs import Pictures, Runs
 from bench.stored.groups import accuracy_of, on_clients, ranked
 from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem
-from leaderboards.tables import tables_of
+from leaderboards.tables import ResultTable, tables_of
 from leaderboards.tables.captions import labels_of, of_whose_models, title
 from leaderboards.tables.over_cells import (
     Gain,
+    description_of,
     diverged_text,
+    divergence_noted,
     gains,
     in_megabytes,
     platforms_noted,
     ratio_text,
     traffic_text,
+    unbounded_noted,
     usual_baseline,
 )
 
@@ -48,10 +51,13 @@ def differences(runs: Runs) -> Pictures:
         compared = gains(tables, runs.primary, label)
         drawn = [gain for gain in compared if gain.pooled.method not in REFERENCES]
         if drawn:
-            yield comparison, partial(_differences, runs.primary, comparison, drawn, label)
+            yield comparison, partial(_differences, runs.primary, comparison, tables, drawn)
 
 
-def _differences(metric: Number, comparison: Problem, drawn: Sequence[Gain], baseline: str) -> Spec:
+def _differences(
+    metric: Number, comparison: Problem, tables: Sequence[ResultTable], drawn: Sequence[Gain]
+) -> Spec:
+    baseline = usual_baseline(tables)
     rows = [_line(gain, metric) for gain in drawn]
     columns = {"traffic": "traffic", "time": "time", "diverged": "diverged"}
     most = max(gain.pooled.cells for gain in drawn)
@@ -61,14 +67,19 @@ def _differences(metric: Number, comparison: Problem, drawn: Sequence[Gain], bas
     if any(gain.pooled.interval for gain in drawn):
         intervals = "all intervals hold at once with 95 %. Blue: the interval excludes 0"
     notes = [
-        f"{metric.short.capitalize()} accuracy ({metric.of}): mean difference from {baseline} over "
+        f"{description_of(metric, tables, {baseline})}: mean difference from {baseline} over "
         f"{cells}, paired by partition; {intervals}",
         f"Traffic and time of a run in multiples of {baseline}'s, time where both ran in one "
         "environment; diverged runs",
     ]
     if any(in_megabytes(gain) for gain in drawn):
         notes.append(f"Traffic in MB, because {baseline} sends nothing")
-    notes += [note[0].upper() + note[1:] for note in platforms_noted(drawn)]
+    remarks = [
+        *unbounded_noted(drawn),
+        *divergence_noted(tables, metric, baseline, drawn),
+        *platforms_noted(drawn),
+    ]
+    notes += [note[0].upper() + note[1:] for note in remarks]
     panels = forest(rows, axis, columns)
     return picture(title(comparison), notes, [panels], beside=_BESIDE)
 

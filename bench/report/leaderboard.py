@@ -16,12 +16,15 @@ from leaderboards.tables import ResultTable, TableCell, state_of, tables_of
 from leaderboards.tables.model import EXCLUDED, number_text
 from leaderboards.tables.over_cells import (
     Gain,
+    description_of,
     difference_text,
     diverged_text,
+    divergence_noted,
     gains,
     platforms_noted,
     ratio_text,
     traffic_text,
+    unbounded_noted,
     usual_baseline,
 )
 
@@ -141,8 +144,19 @@ def difference_sections(
             if drawn:
                 bounded = any(gain.pooled.interval for gain in drawn)
                 lines = _forest(drawn, metric)
-                notes = platforms_noted(drawn)
-                plots.append({"metric": metric, "lines": lines, "bounded": bounded, "notes": notes})
+                plots.append(
+                    {
+                        "metric": metric,
+                        "measured": description_of(metric, tables, {label}),
+                        "lines": lines,
+                        "bounded": bounded,
+                        "notes": [
+                            *unbounded_noted(drawn),
+                            *divergence_noted(tables, metric, label, drawn),
+                            *platforms_noted(drawn),
+                        ],
+                    }
+                )
         if plots:
             sections.append({"group": group, "baseline": label, "plots": plots})
     return sections

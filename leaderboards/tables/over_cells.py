@@ -21,7 +21,7 @@ from leaderboards.stats.aggregate import (
     standings_of,
 )
 from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
-from leaderboards.tables.captions import of_whose_models, records_of
+from leaderboards.tables.captions import differ_in_seeds, of_whose_models, records_of
 from leaderboards.tables.model import (
     ResultTable,
     Row,
@@ -61,7 +61,14 @@ _SCORE = (
     "score's interval: stratified bootstrap over seeds, too narrow with few seeds (at 3 it covers "
     "some 80 %)",
 )
-_BETTER = "P: probability that a run is better than one of the reference in the same cell"
+_BETTER = (
+    "P: probability that a run is better than one of the reference in the same cell; its interval: "
+    "stratified bootstrap over seeds, not paired"
+)
+_UNLIKE_SEEDS = (
+    "algorithms ran on different seeds, and each counts with all of its own: "
+    "differences from a reference are paired"
+)
 BASELINES = ("fedavg", "local")  # what pictures and pages compare with: the first that ran
 _ZERO = "local"  # whose mean is 0 of a normalised score
 _ONE = "centralized"  # whose mean is 1
@@ -234,12 +241,12 @@ def over_cells(
         notes.append(_BETTER)
         for name in names:
             texts[name].append(_probability(better.get(name)))
-    notes += standings.remarks
+    notes += [*_seeds_noted(cells, names, metric), *standings.remarks]
     if reference and not better:
-        notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
+        notes.append(f"no P: it needs a reference that is ranked in every cell, unlike {reference}")
     return sheet(
         f"Over {standings.cells} cells · {metric.short}",
-        [f"{_description(metric, tables)}: all cells and seeds"],
+        [f"{description_of(metric, tables)}: all cells and seeds"],
         [(name, "") for name in headings],
         texts,
         notes,
@@ -248,6 +255,18 @@ def over_cells(
             for standing in standings.ranked
         ],
     )
+
+
+def _seeds_noted(
+    cells: Mapping[Hashable, Mapping[str, TableCell]], names: Sequence[str], metric: Number
+) -> list[str]:
+    """Say in a note if the algorithms `names` have values of different seeds in some cell."""
+    if not metric.differs_by_seed:
+        return []
+    compared = []
+    for rivals in cells.values():
+        compared.append([rivals[name] for name in names])
+    return [_UNLIKE_SEEDS] if any(map(differ_in_seeds, compared)) else []
 
 
 def _improvements(
@@ -269,7 +288,6 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
     names = ("difference [simultaneous 95 %]", "p", "p by seed", "ahead in", "cells")
     headings = [(name, "") for name in (*names, "traffic", "time", "diverged")]
     cells = _pooled_cells(tables, metric)
-    compared = [rivals[label] for _, rivals in cells if label in rivals and len(rivals) > 1]
     by_seed = _values_by_cluster(cells, fields=())
     p_by_seed = {entry.method: entry.p for entry in pooled_differences(by_seed, label)}
     rows = {}
@@ -281,15 +299,13 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
     intervals = "no intervals: sign flips of fewer than six partitions exclude nothing"
     if any(gain.pooled.interval for gain in gains_of_all):
         intervals = "the intervals of all algorithms hold at once with 95 % (simultaneous)"
-    notes = [_DIFFERENCE, intervals, *_POOLED]
-    diverged, tried = _diverged_of(compared)
-    if diverged or any(gain.diverged for gain in gains_of_all):
-        of_reference = f" (of {label} {diverged} of {tried})" if diverged else ""
-        notes.append(f"{_DIVERGED}{of_reference}; {_AS_ONE}; {_of_diverged(metric)}")
+    notes = [_DIFFERENCE, intervals, *unbounded_noted(gains_of_all), *_POOLED]
+    notes += divergence_noted(tables, metric, label, gains_of_all)
     if any(in_megabytes(gain) for gain in gains_of_all):
         notes.append(f"traffic in MB, because {label} sends nothing")
     notes += platforms_noted(gains_of_all)
-    description = _description(metric, tables, REFERENCES)
+    compared = _cells_of_reference(cells, label)
+    description = description_of(metric, tables, REFERENCES)
     cells_text = "1 cell" if len(compared) == 1 else f"{len(compared)} cells"
     return sheet(
         f"Over {cells_text} · {metric.short}: difference from {label}",
@@ -301,12 +317,12 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
     )
 
 
-def _description(
+def description_of(
     metric: Number, tables: Sequence[ResultTable], beside: Collection[str] = ()
 ) -> str:
     """Describe what is pooled: `Accuracy of the global model on the test set, last round, %`.
 
-    `beside`: reference rows that are shown as well.
+    Rows of each client's own model are named. `beside`: reference rows that are shown as well.
     """
     parts = (metric.quantity.capitalize(), metric.of, metric.unit.shown)
     left_out = REFERENCES.difference(beside)
@@ -324,6 +340,11 @@ def _pooled_cells(tables: Sequence[ResultTable], metric: Number) -> list[PooledC
                 place = dict(zip(table.by, head.place, strict=True))
                 cells.append(({**table.setting, **place}, rivals))
     return cells
+
+
+def _cells_of_reference(cells: Sequence[PooledCell], label: str) -> list[TableCell]:
+    """List the reference's cells that some algorithm is compared in."""
+    return [rivals[label] for _, rivals in cells if label in rivals and len(rivals) > 1]
 
 
 def _rivals(rows: Sequence[Row], column: int) -> dict[str, TableCell]:
@@ -424,6 +445,33 @@ def traffic_text(gain: Gain) -> str:
     if in_megabytes(gain):
         return f"{number_text(gain.sent, NUMBERS['bytes_up'])} MB"
     return ratio_text(gain.traffic)
+
+
+def unbounded_noted(compared: Sequence[Gain]) -> list[str]:
+    """Name the differences without an interval in a note, if others have one."""
+    without = [gain.pooled.method for gain in compared if gain.pooled.interval is None]
+    if not without or len(without) == len(compared):
+        return []
+    return [f"no interval: too few partitions, or one outweighs the others: {', '.join(without)}"]
+
+
+def divergence_noted(
+    tables: Sequence[ResultTable], metric: Number, label: str, compared: Sequence[Gain]
+) -> list[str]:
+    """Say in a note how diverged runs count, the reference's included, if there are any.
+
+    Args:
+        tables: as for `gains`.
+        metric: likewise.
+        label: likewise.
+        compared: the result of `gains`, or some of it.
+    """
+    cells = _cells_of_reference(_pooled_cells(tables, metric), label)
+    diverged, tried = _diverged_of(cells)
+    if not diverged and not any(gain.diverged for gain in compared):
+        return []
+    of_reference = f" (of {label} {diverged} of {tried})" if diverged else ""
+    return [f"{_DIVERGED}{of_reference}; {_AS_ONE}; {_of_diverged(metric)}"]
 
 
 def platforms_noted(compared: Sequence[Gain]) -> list[str]:

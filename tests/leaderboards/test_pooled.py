@@ -19,7 +19,7 @@ from rows import make_row, tables_of
 from leaderboards.board import leaderboard, with_seeds
 from leaderboards.numbers import NUMBERS, number_named
 from leaderboards.stats.pooled import PooledDifference, pooled_differences
-from leaderboards.tables.over_cells import pooled_against
+from leaderboards.tables.over_cells import over_cells, pooled_against
 from leaderboards.tables.sheets import against
 
 Cells = dict[str, dict[str, dict[object, float]]]
@@ -383,3 +383,39 @@ def test_platforms_are_compared_seed_by_seed() -> None:
     by_cell = against(tables[0], "fedavg")
     assert by_cell is not None
     assert not any("platforms" in note for note in by_cell.table.notes)
+
+
+def test_a_missing_interval_beside_others_has_its_reason() -> None:
+    """One partition alone in its cell weighs as much as eight in another."""
+    rows = []
+    for seed in range(8):
+        for name, gain in (("fedavg", 0.0), ("fedprox", 0.02), ("fedgkd", 0.01)):
+            accuracy = 0.4 + gain * (1 + seed / 10)
+            rows.append(make_row(name, {}, {"alpha": 1.0}, seed, mean_last10_accuracy=accuracy))
+            if name != "fedgkd" or seed == 0:
+                setting = {"alpha": 0.1}
+                rows.append(make_row(name, {}, setting, seed, mean_last10_accuracy=accuracy))
+    runs = pd.DataFrame(rows)
+    metric = NUMBERS["mean_last10_accuracy"]
+    tables = tables_of(with_seeds(leaderboard(runs), runs, [metric]), [metric])
+    sheet = pooled_against(tables, metric, "fedavg")
+    assert sheet is not None
+    without = {record["algorithm"] for record in sheet.records if record["low"] is None}
+    assert without == {"fedgkd"}
+    (note,) = [note for note in sheet.table.notes if note.startswith("no interval")]
+    assert note.endswith(": fedgkd")
+
+
+@pytest.mark.parametrize(("first", "noted"), [(0, False), (1, True)])
+def test_ranks_over_unlike_seeds_are_noted(first: int, noted: bool) -> None:
+    rows = []
+    for alpha in (0.1, 1.0):
+        for seed in range(3):
+            rows.append(make_row("fedavg", {}, {"alpha": alpha}, seed))
+            rows.append(make_row("fedprox", {}, {"alpha": alpha}, seed + first))
+    runs = pd.DataFrame(rows)
+    metric = NUMBERS["mean_last10_accuracy"]
+    tables = tables_of(with_seeds(leaderboard(runs), runs, [metric]), [metric])
+    sheet = over_cells(tables, metric)
+    assert sheet is not None
+    assert any("different seeds" in note for note in sheet.table.notes) == noted

@@ -359,7 +359,7 @@ def test_differences_are_means_over_the_cells_that_both_have(tmp_path, validated
     ((name, spec),) = of(tmp_path, "board-differences").items()
     assert name == "board-differences-digits-participation1"
     assert words(spec).startswith("digits")
-    assert ("Selected" in words(spec)) == validated
+    assert ("round of the best validation accuracy" in words(spec)) == validated
     drawn_rows = rows(panels(spec)[0][0])
     found = {row["algorithm"]: row["difference"] for row in drawn_rows}
     expected = {"fednova": 70, "fedgkd": 15, "fedprox": 15, "scaffold": -40}
@@ -440,6 +440,17 @@ def test_without_fedavg_differences_are_from_local(tmp_path):
     assert {row["traffic"] for row in drawn_rows} == {"1.50 MB"}
     assert "from local over the cells that both have, 2 at most" in words(spec)
     assert "3 clients" in words(spec)
+
+
+def test_a_baselines_diverged_runs_are_said(tmp_path):
+    pairs = []
+    for seed in range(3):
+        pairs.append(pair("fedavg", seed, final=0.1, diverged=seed == 0))
+        pairs.append(pair("ditto", seed, final=0.5, personal=True))
+    (spec,) = of(write(tmp_path, pairs), "board-differences").values()
+    assert "(of fedavg 1 of 3)" in words(spec)
+    assert "count with the accuracy of their last model" in words(spec)
+    assert "(ditto: of each client's own) on the test set" in words(spec)
 
 
 def test_without_a_baseline_there_is_nothing_to_draw(tmp_path):
