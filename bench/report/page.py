@@ -31,9 +31,10 @@ from bench.report.tuning import tuning_section
 from bench.stored.groups import groups_of, labels_of, number
 from bench.stored.results import Record, Results, shown_accuracies
 from leaderboards.flags import MEANINGS, flags_of_run, flags_to_show
-from leaderboards.numbers import Number
+from leaderboards.numbers import NUMBERS, Number
 from leaderboards.published import printed_cells
 from leaderboards.replication import replication_sheet, replications
+from leaderboards.selection import RULES
 from leaderboards.tables import tables_of
 from leaderboards.tables.captions import of_whose_models
 from leaderboards.tables.model import EXCLUDED, WHEN_EXCLUDED
@@ -96,6 +97,7 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
         "winners": winners_section(groups, tables, metrics, labels, charts),
         "learning": learning_sections(groups, results, labels, charts),
         "tuning": tuning_section(groups, charts),
+        "chosen_by": NUMBERS[RULES[results.records[0]["chosen_by"]]].of,
         "printed": _printed_section(results),
         "runs": runs_section(results.runs, results.curves),
         "charts": charts.embedded(),

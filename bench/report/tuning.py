@@ -49,8 +49,8 @@ def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, An
 
 
 def _validation(record: Record) -> float | None:
-    """Return the best validation accuracy of a record, on the samples that it is selected on."""
-    number = selecting_number("best", record["selected_on"])
+    """Return the mean over seeds of the number that configurations are selected by."""
+    number = selecting_number(record["chosen_by"], record["selected_on"])
     value: float | None = record[f"{number}_mean"]
     return value
 

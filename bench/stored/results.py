@@ -51,7 +51,8 @@ class Results:
         records: the rows of the leaderboard. `runs` of a row are the runs of its configuration that
             it counts, in any status, sorted by seed; `run_of_seed` maps a seed to the finished run.
             Replicates of a partition are one run there, with their means and the run key of the
-            first. `seeds` has metric -> seed -> value of the numbers in `COMPARED`.
+            first. `seeds` has metric -> seed -> value of the numbers in `COMPARED`. `chosen_by` is
+            the rule that selected configurations.
         replicates: run key of such a run -> run keys of all its replicates.
     """
 
@@ -107,6 +108,7 @@ def read(
         members.setdefault(_configuration(run), []).append(run)
     table = leaderboard(frame, tuned=selection.tuned, chosen_by=selection.chosen_by)
     table = with_seeds(table, frame, COMPARED, selection.tuned)
+    table = table.assign(chosen_by=selection.chosen_by)
     table = table.drop(columns=hyperparameter_columns(table.columns))  # `hp_json` has them
     board = []
     for record in records(table):

@@ -372,6 +372,19 @@ def test_hyperparameters_are_drawn_against_validation(text):
     }
 
 
+def test_hyperparameters_are_drawn_by_the_selecting_accuracy(tmp_path):
+    pairs = []
+    for gamma, best, recent in ((0.2, 70, 60), (1.0, 65, 62)):
+        row, points = run("fedgkd", gamma, SETTING, 0, best)
+        pairs.append((row | {"mean_last10_val_accuracy": recent / 100}, points))
+    folder = write(tmp_path / "out", pairs)
+    for rule, expected in (("last10", (0.6, 0.62)), ("best", (0.7, 0.65))):
+        to = tmp_path / f"{rule}.html"
+        assert main(["--out", str(folder), "--to", str(to), "--chosen-by", rule]) == 0
+        rows = chart_of(to.read_text(encoding="utf-8"), "Validation accuracy of fedgkd")
+        assert tuple(row["accuracy"] for row in rows) == expected
+
+
 def test_a_run_has_everything_to_run_it_again(page, text):
     row, _ = run("fedavg", 0, {**SETTING, "alpha": 0.1, "participation": 0.5}, 0, 60)
     ((_, inside),) = Elements(text).of("details", id=f"run-{row['run_key'][:16]}")
