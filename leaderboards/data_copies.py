@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from leaderboards.problems import cell_of
+from leaderboards.replicates import partitions
 from leaderboards.rows.frames import by_text
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ def copies_named(runs: pd.DataFrame) -> Iterator[str]:
 
 
 def _partitions(runs: pd.DataFrame) -> pd.Series:
-    """Name the setting and seed of each run, which decide its partition."""
+    """Name the setting and the partition's seed of each run, which decide its partition."""
     cells = by_text(runs["setting_json"], cell_of)
-    return cells.astype(str) + " " + runs["seed"].astype(str)
+    return cells.astype(str) + " " + partitions(runs).astype(str)
 
 
 def _unusual(values: pd.Series, groups: pd.Series) -> pd.Series:

@@ -29,6 +29,7 @@ from bench.sweep.command import main as sweep
 from bench.trial.trial import Trial
 from leaderboards import NUMBERS, Store, identity_columns
 from leaderboards.board import leaderboard, with_seeds
+from leaderboards.data_copies import copies_named
 from leaderboards.rows.frames import to_pandas
 from leaderboards.tables.sheets import against
 
@@ -185,6 +186,18 @@ def test_another_partition_of_one_seed_is_marked() -> None:
     rows = [make_row("fedavg", seed=0), make_row("moon", seed=0)]
     rows += [make_row("fedprox", seed=seed, partition_hash=f"p{seed}") for seed in (0, 1)]
     assert marked(board_of(*rows)) == {"fedavg": False, "fedprox": True, "moon": False}
+
+
+def test_a_replicates_own_seed_names_no_partition() -> None:
+    """Its partition is that of `partition_seed`; another run's may be that of the same seed."""
+    replicate = {"partition_seed": 101}
+    rows = [
+        make_row("fedavg", setting=replicate, seed=1101, partition_hash="of 101"),
+        make_row("fedavg", seed=101, partition_hash="of 101"),
+        make_row("fedprox", {"mu": 0.1}, seed=1101, partition_hash="of 1101"),
+        make_row("fedgkd", seed=1101, partition_hash="of 1101"),
+    ]
+    assert not list(copies_named(to_pandas(table_of(rows))))
 
 
 def test_differences_between_copies_are_marked() -> None:
