@@ -335,27 +335,22 @@ def _worth_showing(
 ) -> dict[str, list[str]]:
     """Select the hyper-parameters worth showing, by algorithm.
 
-    These have several values, or not a known default. For algorithms without known defaults, select
-    all if no algorithm at all has several values.
+    These have several values, or another one than the default. Of an algorithm without known
+    defaults, as of one from outside, select all.
     """
     tried: dict[str, dict[str, set[str]]] = {}
     for record in records:
         values_of = tried.setdefault(record["algorithm"], {})
         for name, value in json.loads(record["hp_json"]).items():
             values_of.setdefault(name, set()).add(typed(value))
-    counts = []
-    for values_of in tried.values():
-        counts += [len(values) for values in values_of.values()]
-    vary = max(counts, default=0) > 1
     shown: dict[str, list[str]] = {}
     for algorithm, values_of in tried.items():
         shown[algorithm] = []
         for name, values in values_of.items():
+            is_default = False
             if algorithm in defaults:
-                worth_it = values != {typed(defaults[algorithm].get(name))}
-            else:
-                worth_it = len(values) > 1 or not vary
-            if worth_it:
+                is_default = values == {typed(defaults[algorithm].get(name))}
+            if not is_default:
                 shown[algorithm].append(own_name(algorithm, name))
     return shown
 
