@@ -30,7 +30,9 @@ FLAGS: dict[str, Flag] = {
         "failed", "a run ended with an error; failed runs are counted here and enter no mean"
     ),
     "stopped": Flag("stopped", "a search stopped a run early; such runs enter no mean"),
-    "shortened": Flag("shortened", "fewer rounds or less data than the preset", "†"),
+    "shortened": Flag(
+        "shortened", "fewer rounds, fewer local epochs or less data than the preset", "†"
+    ),
     "uncertified": Flag(
         "not certified",
         "an algorithm from outside whose self-test did not pass, or was left out",

@@ -33,7 +33,7 @@ def guesses(accuracy: float, chance: float, samples: int, shortened: bool) -> bo
         accuracy: of the last round on the test set, in [0, 1].
         chance: accuracy of the best guess, one class for all samples.
         samples: number of test samples.
-        shortened: whether the run has fewer rounds or less data than the preset.
+        shortened: whether it has fewer rounds, fewer local epochs or less data than the preset.
     """
     margin = 3 * math.sqrt(chance * (1 - chance) / samples)
     if shortened:

@@ -49,6 +49,7 @@ _UNLIKE = {  # flag of a difference -> meaning of its mark
     "mixed": FLAGS["mixed"].meaning,
 }
 _COMMON = "(n) common seeds"
+_NO_DIFFERENCE = "– no difference: one of the two did not run, has no value, or has a diverged run"
 _DIFFERENCES = (
     "[low, high] 95 % interval of each difference by itself, Student's t over common seeds",
     "p of the paired t test, corrected by Holm over all comparisons of the table in that metric",
@@ -95,6 +96,8 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
     if any(metric.differs_by_seed for metric in metrics.values()):
         notes += _DIFFERENCES
         notes += _untested(texts.values())
+    if any(not all(row_texts) for row_texts in rows.values()):
+        notes.append(_NO_DIFFERENCE)
     notes += _notes_on(unlike, len(compared))
     return sheet(
         f"{table.title} · difference from {name}",

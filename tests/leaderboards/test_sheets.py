@@ -236,6 +236,19 @@ def test_numbers_in_brackets_are_common_seeds() -> None:
     assert "(n) common seeds" in sheet.table.notes
 
 
+@pytest.mark.parametrize("diverged", [False, True])
+def test_a_dash_for_a_difference_is_explained(diverged: bool) -> None:
+    rows = []
+    for seed in range(3):
+        rows.append(make_row("fedavg", seed=seed))
+        rows.append(make_row("fedgkd", seed=seed))
+        rows.append(make_row("fedprox", {"mu": 0.1}, seed=seed, diverged=diverged))
+    sheet = against(table_with("best_accuracy", rows=rows), "fedavg")
+    assert sheet is not None
+    assert ("–" in words(sheet)) == diverged
+    assert any(note.startswith("– no difference") for note in sheet.table.notes) == diverged
+
+
 def test_local_training_leaves_out_usual_values() -> None:
     setting = {"optimizer": "sgd", "lr": 0.1, "momentum": 0.0, "lr_decay": 0.9, "batch_size": 8}
     assert local_training(setting) == "sgd, lr 0.1, lr decay 0.9, batch size 8"
