@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, groupby
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from leaderboards.tables import ResultTable, Sheet, TableCell
 
 ONE_COLUMN = 3  # columns of values that fit in one column of a two-column page
+_MINUS = re.compile(r"(?<![\w.)])-(?=\d)")  # of a number, not a hyphen or a range
 _FORMULA = tuple("=+-@\t\r\n")  # characters that a spreadsheet's formula may begin with
 _LATEX = {
     **{character: "\\" + character for character in "&%$#_{}"},
@@ -37,6 +39,8 @@ _LATEX = {
     "§": r"$^\S$",
     "¶": r"$^\P$",
     "‖": r"$^\|$",
+    "°": r"$^\circ$",
+    "−": r"$-$",
     "✓": r"$^\surd$",
 }
 
@@ -143,7 +147,8 @@ def _stacked(lines: Sequence[str]) -> str:
 
 
 def _latex_text(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text.replace("--", "\0"))
+    text = _MINUS.sub("−", text.replace("--", "\0"))
+    return "".join(_LATEX.get(character, character) for character in text)
 
 
 def comma_separated(tables: Sequence[ResultTable]) -> str:

@@ -196,6 +196,21 @@ def test_latex(out, capsys):
     )  # after the comment of the first line
 
 
+def test_latex_sets_minus_and_degree_signs(tmp_path, capsys):
+    store = Store(tmp_path)
+    for seed in range(3):
+        store.write(make_row("fedavg", seed=seed, best_accuracy=0.5), CURVE)
+        worse = 0.4 + seed / 100
+        store.write(make_row("ditto", {"lam": 1.5}, seed=seed, best_accuracy=worse), CURVE)
+        store.write(make_row("fedbn", seed=seed, best_accuracy=0.5, personal=True), CURVE)
+    assert compare(tmp_path, "--format", "latex", "--metric", "best", "--reference", "fedavg") == 0
+    shown = capsys.readouterr().out
+    assert shown.isascii()
+    assert r"50.00 $\pm$ 0.00 (3)$^\circ$" in shown
+    assert "$-$9.00 [$-$11.48, $-$6.52] (3)" in shown
+    assert "fedavg-" not in shown
+
+
 def test_latex_sets_many_hyperparameters_below_each_other(tmp_path, capsys):
     Store(tmp_path).write(
         make_row("fedgkd", {"gamma": 0.25, "buffer": 7, "temperature": 3.0, "lr_decay": 0.9}), CURVE
