@@ -7,9 +7,12 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import ROOT
+from scipy.special import stdtrit
 
+from bench import api
 from bench.boards import main as boards
 from bench.compare.command import main as compare
 from bench.figures.command import main as figures
@@ -68,3 +71,19 @@ def test_the_guides_commands_lead_from_a_class_to_a_table(
     assert "Over 1 cell · last10: difference from fedavg" in table
     assert list(Path("figures/study").glob("board-differences-*.svg"))
     assert Path("report.html").exists()
+
+
+def test_spreads_and_partitions_are_the_boards() -> None:
+    """The spread of a paired difference, and how many partitions show one point."""
+    hypotheses = ["fedgkd", "fedgkd_vote", "feddkd", "fedlsd"]
+    tests = api.compare(
+        board="reference-v2", algo=["fedavg", *hypotheses], reference="fedavg", metric="last10"
+    )
+    half = 100 * (tests["high"] - tests["low"]) / 2
+    spreads = half * np.sqrt(tests["n"]) / stdtrit(tests["n"] - 1, 0.975)
+    medians = spreads.groupby(tests["alpha"]).median().round(1)
+    text = " ".join(GUIDE.split())
+    assert medians.to_dict() == {0.1: 2.3, 0.5: 1.3, 5.0: 1.4}
+    assert "2.3 points at α = 0.1, 1.3 at 0.5 and 1.4 at 5" in text
+    partitions = np.ceil((2.8 * medians) ** 2).astype(int)
+    assert "these are {}, {} and {} partitions".format(*partitions) in text
