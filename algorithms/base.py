@@ -557,7 +557,8 @@ class Algorithm:
     ) -> Local:
         """Return the local state after work before the optimiser's step.
 
-        Such work is, for instance, a generator's own step.
+        Such work is, for instance, a generator's own step. `params` stay as they are: only the
+        optimiser changes them.
         """
         return local
 

@@ -141,11 +141,13 @@ def of_hook(error: Exception, message: Collection[str], memory: Collection[str])
     says what to try. PyTorch's request to report what it does not support is left out, because that
     is no bug of PyTorch.
     """
-    if isinstance(error, KeyError):
+    is_name = isinstance(error, KeyError) and " " not in str(error)
+    if is_name:
         received = ", ".join(map(repr, message)) or "nothing"
         stored = ", ".join(map(repr, memory)) or "nothing"
         return f"{error} is missing (the message has {received}; the client's memory {stored})"
-    text = _REQUEST.sub("", str(error)).strip()
+    said = error.args[0] if isinstance(error, KeyError) and error.args else error
+    text = _REQUEST.sub("", str(said)).strip()
     if any(part in text for part in NO_KERNEL):
         return f"{text} ({OTHER_KERNELS})"
     return text

@@ -27,6 +27,7 @@ from algorithms.base import (
 )
 from algorithms.forward import joined
 from bench.engine.federation import ClientInputs, Federation
+from bench.engine.hook_results import typed
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.process import float32_products
@@ -302,7 +303,7 @@ def make_work(
     `context` and `message` are the client's own (`RoundWork.of`).
 
     Raises:
-        ValueError: clients have unlike models, and `start` returns one that is not the client's.
+        ValueError: `start` returns a model that is not the client's.
     """
     setting = context.setting
     federation = context.federation
@@ -316,10 +317,9 @@ def make_work(
         steps = len(schedule.sizes)
         draws = draw_crops(generator("augment"), steps, setting.batch_size, setting.augmentation)
     start = context.algorithm.start(context.fed_of(client), message, memory, generator("start"))
-    if context.unlike:
-        _check_start(context, start["params"])
+    _check_start(context, typed("start", start)["params"])
     inputs = federation.inputs(client, schedule.positions, draws)
-    teachers = context.algorithm.teachers(message, memory)
+    teachers = typed("teachers", context.algorithm.teachers(message, memory))
     tables = {}
     if draws is None:  # epochs have the same inputs
         tables = outputs_on(context.net, teachers, inputs)
@@ -336,17 +336,28 @@ def make_work(
 
 
 def _check_start(context: RunContext, params: Params) -> None:
-    """Raise ValueError unless a client starts from a model of its own architecture."""
+    """Raise ValueError unless a client starts from a whole model of its own architecture."""
     expected = shapes(context.fed.initial[context.model])
     got = shapes(params)
     if got == expected:
         return
     names = sorted(expected.keys() ^ got.keys())
     names += [name for name in expected if got.get(name, expected[name]) != expected[name]]
+    if not context.unlike:
+        name = names[0]
+        raise ValueError(
+            "start must return a tensor of each parameter's shape and type as params: of "
+            f"{name} {_form(expected.get(name))} is due, got {_form(got.get(name))}"
+        )
     raise ValueError(
         f"start returns params of another model than the client's, which is {context.model}: "
         f"{names[0]!r} differs; send each model's by `by_model`, or keep a client's in its memory"
     )
+
+
+def _form(form: tuple[tuple[int, ...], torch.dtype] | None) -> str:
+    """Describe a tensor's shape and type of `shapes`; None is no tensor."""
+    return "none" if form is None else f"{form[0]} {str(form[1]).removeprefix('torch.')}"
 
 
 @torch.no_grad()
@@ -397,7 +408,8 @@ def finish(
     context.net.check_constants()
     federation = context.federation
     data = federation.data(work.inputs.index)
-    upload, memory = context.algorithm.upload(context.net, local, data, message, work.memory, plan)
+    result = context.algorithm.upload(context.net, local, data, message, work.memory, plan)
+    upload, memory = typed("upload", result)
     upload = tensors(upload, federation.device, federation.dtype)
     terms = {name: mean for name, mean in means.items() if name != LOSS}
     metrics = joined_metrics(terms, upload.get("metrics", {}))
@@ -466,9 +478,11 @@ def step_means(algorithm: Algorithm, batch: Batch, loss: Tensor) -> dict[str, Te
     """Average the loss (B,) of a step, and the terms that it reported, over the samples that count.
 
     Raises:
+        TypeError: the loss is no tensor.
         ValueError: the loss has another shape, or other terms are reported than the algorithm
             declares.
     """
+    typed("local_loss", loss)
     if set(batch.reported) != set(algorithm.terms):
         raise ValueError(
             f"local_loss reports the terms {sorted(batch.reported)}, the algorithm's `terms` "

@@ -20,6 +20,7 @@ from bench.engine.client_round import (
     step_means,
 )
 from bench.engine.dropout import step_keys
+from bench.engine.hook_results import typed
 from bench.engine.pytree import apart_from, to, tree_map
 from bench.engine.rng import stream
 from bench.errors import of_hook, result_or_error
@@ -82,6 +83,7 @@ class Loop:
             batch = _batch(context, work, step)
             if context.acts_before_steps:
                 changed = algorithm.before_step(net, local, batch, message, plan)
+                typed("before_step", changed)
                 extras = {}
                 for name, tree in changed.items():
                     if name != "params":

@@ -39,6 +39,7 @@ from bench.engine.evaluate import (
     nonfinite_reason,
 )
 from bench.engine.federation import Federation
+from bench.engine.hook_results import typed
 from bench.engine.loop import Loop
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer, decays
@@ -153,7 +154,10 @@ class Simulation:
             self.context = replace(self.context, of_clients=dealt)
         self._finetuning = finetuning(self.context, holders)
         with self.context.products(), self.context.own_draws("server", 0):
-            self.server: Server = algorithm.init_server(self.fed, shared_model.initial)
+            first = algorithm.init_server(self.fed, shared_model.initial)
+        self.server: Server = typed("init_server", first)
+        if self.server.round:
+            raise ValueError(f"init_server must return round 0, got {self.server.round}")
         _check_rows(algorithm, self.server)
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
@@ -349,7 +353,7 @@ class Simulation:
 
     def _predict(self, net: Network, params: Params, x: Tensor) -> Tensor:
         """Return the algorithm's scores of samples; ValueError if they are not (B, C)."""
-        scores = self.algorithm.predict(net, params, x, self.server)
+        scores: Tensor = typed("predict", self.algorithm.predict(net, params, x, self.server))
         if tuple(scores.shape) != (len(x), net.num_classes):
             raise ValueError(
                 f"predict must return scores ({len(x)}, {net.num_classes}), a row for each sample, "
@@ -363,7 +367,7 @@ class Simulation:
         It is made once, because personal models are evaluated with it, too.
         """
         if self._sent is None or self._sent[0] is not self.server:
-            sent = self.algorithm.broadcast(self.fed, self.server)
+            sent = typed("broadcast", self.algorithm.broadcast(self.fed, self.server))
             message = tensors(sent, self.device, self.net.dtype)
             self._sent = (self.server, message)
         return self._sent[1]
@@ -377,6 +381,7 @@ class Simulation:
             return dict(to(self.memories[client], self.device))
         first = self.fed.initial[self.context.of(client).model]
         memory = self.algorithm.init_client(self._fed_of(client), first)
+        memory = typed("init_client", memory)
         return dict(tensors(memory, self.device, self.net.dtype))
 
     def begin(self) -> RoundWork:
@@ -416,6 +421,7 @@ class Simulation:
                 f"({names}): if it mixes their uploads, only those of one name can be combined, "
                 "which `by_model` gives by name"
             ) from error
+        typed("server_step", server)
         if server.round != number:
             raise RuntimeError(
                 f"server_step must return server.next(...): round {server.round} after round "
@@ -431,7 +437,8 @@ class Simulation:
                 scores.clear()
             for client in cohort.params:
                 scores.pop(client, None)
-        models = [server.params, *self.algorithm.evaluated(server).values()]
+        evaluated = typed("evaluated", self.algorithm.evaluated(server))
+        models = [server.params, *evaluated.values()]
         distinct = {id(model): model for model in models}
         reason = nonfinite_reason(number, trained, list(distinct.values()), self._message())
         self.progress.diverged = reason is not None
@@ -584,7 +591,7 @@ def _check_rows(algorithm: Algorithm, server: Server) -> None:
     """Raise ValueError unless the rows that an algorithm declares are those that it evaluates."""
     name = type(algorithm).__name__
     declared = algorithm.rows
-    rows = tuple(algorithm.evaluated(server))
+    rows = tuple(typed("evaluated", algorithm.evaluated(server)))
     if set(declared) != set(rows):
         raise ValueError(
             f"{name}.evaluated gives the rows {rows}, its `rows` states {declared}: make them agree"

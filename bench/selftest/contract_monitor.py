@@ -28,6 +28,7 @@ from algorithms.base import (
     Upload,
     layers,
 )
+from bench.engine.hook_results import typed
 from bench.engine.pytree import leaves, tree_map
 from bench.engine.rng import global_states
 from bench.selftest.certify import Finding
@@ -79,6 +80,10 @@ class ContractMonitor(Plugin):
         state = global_states()
         result = getattr(self.base, hook)(*arguments)
         place = _source_location(self.base, hook)
+        try:
+            typed(hook, result)
+        except TypeError as error:
+            raise TypeError(f"{error}{place}") from None
         for name, tree, before in self.log.protected:
             text = f"{hook} writes to {name}, which it must leave as it is{place}"
             self._expect(same(tree, before), text + _of_statistics(tree, before))
@@ -232,10 +237,17 @@ class ContractMonitor(Plugin):
     def before_step(
         self, net: Net, local: Local, batch: Batch, message: Message, plan: LocalPlan
     ) -> Local:
-        """Check that no entry of the local state is dropped."""
+        """Check that no entry of the local state is dropped, and that the model is as it was."""
         after: Local = self._call_pure("before_step", net, local, batch, message, plan)
         lost = sorted(set(local) - set(after))
         self._expect(not lost, f"before_step drops {lost} of the local it was given")
+        model = after["params"]
+        others = [name for name, value in local["params"].items() if model.get(name) is not value]
+        self._expect(
+            not others,
+            f"before_step replaces {', '.join(others[:1])} of params, which has no effect: only "
+            "the optimiser changes params; change a second model, under another name of local",
+        )
         return after
 
     def local_loss(

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Local, LocalPlan, Memory, Message, Outputs, Params
 from bench.engine.client_round import LOSS, ClientResult, ClientWork, RoundWork, finish, step_means
+from bench.engine.hook_results import typed
 from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
 from bench.engine.server_context import ApartInPacks
 from bench.engine.stacked.batched_hparams import Differences, packable_numbers, with_numbers
@@ -271,7 +272,9 @@ class _Active:
         net = self.context.net
         message = parts.get("message", self.parent.message)
         plan = self._plan(**parts)
-        return self._algorithm(**parts).before_step(net, local, Batch(*batch), message, plan)
+        after = self._algorithm(**parts).before_step(net, local, Batch(*batch), message, plan)
+        changed: Local = typed("before_step", after)
+        return changed
 
     def _loss(
         self, local: Local, batch: tuple[Any, ...], memory: Memory, key: Tensor | None, **parts: Any

@@ -153,6 +153,16 @@ WRONG = {
         method().replace("memory, plan):", "memory):"),
         {"contract": "must take (self, net, local, batch, message, memory, plan)"},
     ),
+    "a changed model before the step": (
+        method(
+            before_step='return {"params": {n: w * 0.9 for n, w in local["params"].items()}}',
+        ),
+        {"contract": "before_step replaces body.1.weight of params, which has no effect"},
+    ),
+    "no server": (
+        method(server_step=MEAN),
+        {"contract": "server_step must return a Server, such as server.next(params), got NoneType"},
+    ),
     "a teacher that is computed": (
         method(teachers='return {"half": {n: w / 2 for n, w in message["params"].items()}}'),
         {"contract": "'half'"},
