@@ -250,8 +250,8 @@ def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
     """
     version: Any = type(algorithm).version
     if version is not None:
-        if not isinstance(version, int):
-            raise KIND.error(name, f"`version` must be a whole number, got {version!r}")
+        if type(version) is not int or not 0 <= version < 2**63:  # as a column of rows holds it
+            raise KIND.error(name, f"`version` must be a whole number from 0 on, got {version!r}")
         return version
     if name == getattr(_own_about(factory), "name", ""):
         return 1
@@ -302,8 +302,10 @@ def check_class(name: str, algorithm: Algorithm) -> None:
         ValueError: a hook or a class attribute is misspelt, a hook takes its arguments in another
             order, fields are declared outside a dataclass, a need is unknown, rows are repeated.
     """
-    from algorithms.base import NEEDS, Algorithm
+    from algorithms.base import NEEDS, Algorithm, layers
 
+    for layer in layers(algorithm):
+        _check_facts(name, layer)
     hooks = methods(Algorithm)
     for kind in _classes(algorithm):
         _check_attributes(name, kind)
@@ -335,6 +337,37 @@ def check_class(name: str, algorithm: Algorithm) -> None:
     if "" not in algorithm.rows or len(set(algorithm.rows)) < len(algorithm.rows):
         raise ValueError(
             f"algorithm {name!r}: `rows` must hold '' and each suffix once, got {algorithm.rows}"
+        )
+
+
+def _check_facts(name: str, layer: Algorithm) -> None:
+    """Check the types of a layer's class attributes, and that the engine calls its `predict`.
+
+    A text in place of a tuple would have its letters as items, and every text holds "".
+
+    Raises:
+        ValueError: an attribute has another type, or `predict` stands without `predicted`.
+    """
+    from algorithms.base import Algorithm, Plugin
+
+    kind = type(layer)
+    for key, text in inspect.get_annotations(Algorithm).items():
+        default = getattr(Algorithm, key)
+        value = getattr(layer, key)
+        where = f"algorithm {name!r}: {kind.__name__}.{key}"
+        if "tuple" in text:
+            items = value if isinstance(value, tuple | list) else [None]
+            if not all(isinstance(item, str) for item in items):
+                raise ValueError(f"{where} must be a tuple of texts, as ('_x',), got {value!r}")
+        elif isinstance(default, frozenset) and not isinstance(value, frozenset | set):
+            raise ValueError(f"{where} must be a set of texts, as {{'public'}}, got {value!r}")
+        elif isinstance(default, bool | str) and not isinstance(value, type(default)):
+            raise ValueError(f"{where} must be a {type(default).__name__}, got {value!r}")
+    own = kind.predict not in (Algorithm.predict, Plugin.predict)
+    if own and not layer.predicted:
+        raise ValueError(
+            f"algorithm {name!r}: {kind.__name__}.predict is called for the rows in `predicted` "
+            "alone, which names none: name them there, and in `rows`, as ('', '_x')"
         )
 
 

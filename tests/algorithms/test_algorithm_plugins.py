@@ -165,6 +165,18 @@ MISTAKES = {
     "m7:A": ("raise RuntimeError('no')", r"m7\.py, line 1"),
     "m8:A": (HEAD + "def A(json: float = 1.0) -> Algorithm:\n    return Algorithm()", "hp_json"),
     "m9:A": (HEAD + "class A(Algorithm):\n    version = '1.2'", r"version.*1\.2"),
+    "m21:A": (HEAD + "class A(Algorithm):\n    version = -1", r"version.*0 on, got -1"),
+    "m22:A": (HEAD + "class A(Algorithm):\n    rows = '_x'", r"A\.rows must be a tuple.*'_x'"),
+    "m23:A": (HEAD + "class A(Algorithm):\n    predicted = '_x'", r"A\.predicted must be a tuple"),
+    "m24:A": (HEAD + "class A(Algorithm):\n    needs = ['public']", r"A\.needs must be a set"),
+    "m25:A": (
+        HEAD + "class A(Algorithm):\n    keeps_model = 'no'",
+        r"A\.keeps_model must be a bool",
+    ),
+    "m26:A": (
+        HEAD + "class A(Algorithm):\n    def predict(self, net, params, x, server): ...",
+        r"A\.predict is called for the rows in `predicted` alone",
+    ),
     "m10:A": (HEAD + "class A(Algorithm):\n    needs = frozenset({'auxilary'})", "auxiliary"),
     "m11:A": (HEAD + "class A(Algorithm):\n    def local_los(self): ...", "local_loss"),
     "m16:A": (HEAD + "class A(Algorithm):\n    keep_model = True", "keep_model.*mean keeps_model"),
