@@ -215,7 +215,12 @@ def words_of(values: Mapping[str, Any], place: str) -> list[str]:
         if name in names:
             raise UsageError(f"{place}: {key} is given twice, with - and with _: leave one out")
         names.add(name)
-        if (name == "set") != isinstance(value, dict):
+        if name != "set" and isinstance(value, dict):
+            raise UsageError(
+                f"{place}: {key} takes values as on the command line; only [set] is a table; got "
+                f"{value!r}"
+            )
+        if name == "set" and not isinstance(value, dict):
             raise UsageError(
                 f"{place}: values for --set stand under [set], and only there; got {key} = "
                 f"{value!r}"

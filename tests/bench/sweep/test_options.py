@@ -53,6 +53,7 @@ def test_one_value_in_two_ways_is_refused() -> None:
         ("sedes = 3", "did you mean seeds?"),
         ("a = ", "no TOML file"),
         ('force = "yes"', "force takes true or false, got 'yes'"),
+        ("confirm_at = {participation = [1]}", "confirm_at takes values as on the command line"),
         ("[set]\nbeta = []", "beta has no value"),
         ('alpha = ""', "--alpha takes a value"),
         ("alpha = []", "alpha has no value"),
