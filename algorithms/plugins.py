@@ -300,7 +300,8 @@ def check_class(name: str, algorithm: Algorithm) -> None:
 
     Raises:
         ValueError: a hook or a class attribute is misspelt, a hook takes its arguments in another
-            order, fields are declared outside a dataclass, a need is unknown, rows are repeated.
+            order, fields are declared outside a dataclass, a need is unknown, rows are repeated
+            or no names.
     """
     from algorithms.base import NEEDS, Algorithm, layers
 
@@ -334,10 +335,21 @@ def check_class(name: str, algorithm: Algorithm) -> None:
             f"algorithm {name!r} has the unknown need {unknown[0]!r}; known: {', '.join(NEEDS)}"
             f"{nearest(unknown[0], NEEDS)}"
         )
-    if "" not in algorithm.rows or len(set(algorithm.rows)) < len(algorithm.rows):
+    _check_suffixes(name, algorithm.rows)
+
+
+def _check_suffixes(name: str, rows: tuple[str, ...]) -> None:
+    """Raise ValueError unless `rows` holds '' and suffixes of names, each once."""
+    if "" not in rows or len(set(rows)) < len(rows):
         raise ValueError(
-            f"algorithm {name!r}: `rows` must hold '' and each suffix once, got {algorithm.rows}"
+            f"algorithm {name!r}: `rows` must hold '' and each suffix once, got {rows}"
         )
+    for suffix in rows:
+        if not re.fullmatch(r"\w*", suffix, re.ASCII):
+            raise ValueError(
+                f"algorithm {name!r}: a suffix in `rows` has letters, digits and _ alone, as '_x', "
+                f"because it ends a name; got {suffix!r}"
+            )
 
 
 def _check_facts(name: str, layer: Algorithm) -> None:

@@ -479,8 +479,8 @@ def step_means(algorithm: Algorithm, batch: Batch, loss: Tensor) -> dict[str, Te
 
     Raises:
         TypeError: the loss is no tensor.
-        ValueError: the loss has another shape, or other terms are reported than the algorithm
-            declares.
+        ValueError: the loss or a reported term has another shape, or other terms are reported than
+            the algorithm declares.
     """
     typed("local_loss", loss)
     if set(batch.reported) != set(algorithm.terms):
@@ -490,8 +490,27 @@ def step_means(algorithm: Algorithm, batch: Batch, loss: Tensor) -> dict[str, Te
         )
     means = {LOSS: masked_mean(loss, batch.weight)}
     for name, term in batch.reported.items():
+        if not isinstance(term, Tensor) or term.shape not in ((), batch.weight.shape):
+            got = tuple(term.shape) if isinstance(term, Tensor) else type(term).__name__
+            raise ValueError(
+                f"local_loss reports {name!r}, which must be a tensor, (B,) or a scalar; got {got}"
+            )
         means[name] = masked_mean(term.detach().expand_as(batch.weight), batch.weight)
     return means
+
+
+def gradients(loss: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """Differentiate a step's loss by the trainable tensors; None for what it does not depend on.
+
+    Raises:
+        ValueError: it depends on none.
+    """
+    if not loss.requires_grad:
+        raise ValueError(
+            "local_loss must depend on local['params']: it is detached, or of other parameters, "
+            "such as those of the message"
+        )
+    return torch.autograd.grad(loss, leaves, allow_unused=True)
 
 
 def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from bench.engine.client_round import (
     RoundWork,
     RunContext,
     finish,
+    gradients,
     leaves_of,
     step_means,
 )
@@ -92,7 +93,7 @@ class Loop:
             with net.dropout(None if keys is None else keys[step]):
                 losses = algorithm.local_loss(net, local, batch, message, work.memory, plan)
             means = step_means(algorithm, batch, losses)
-            grads = torch.autograd.grad(means[LOSS], leaves, allow_unused=True)
+            grads = gradients(means[LOSS], leaves)
             context.optimizer.step(leaves, grads, state, job.lr, step + 1, stacked=False)
             for name, total in totals.items():
                 total += means[name].detach()

@@ -46,7 +46,7 @@ def states_of(runs: Sequence[Run]) -> str:
     diverged = sum(bool(run["diverged"]) for run in runs)
     states = [f"{count:,} {status}" for status, count in sorted(counts.items())]
     if diverged:
-        states.append(f"{diverged:,} of them DIVERGED")
+        states.append(f"{diverged:,} of all DIVERGED")
     return f"{counted(len(runs), 'run')}: {', '.join(states)}"
 
 

@@ -13,6 +13,7 @@ from bench.terminal.words import counted
 from leaderboards.numbers import Number
 from leaderboards.stats.seeds import INTERVAL_FROM
 from leaderboards.tables import ResultTable, Sheet, TableCell
+from leaderboards.tables.captions import differ_in_seeds
 from leaderboards.tables.model import number_text
 from leaderboards.tables.over_cells import over_cells, usual_baseline
 
@@ -116,6 +117,8 @@ def _winner(table: ResultTable, column: int, metric: Number) -> dict[str, Any]:
             numbers += f", {number_text(margin, metric, sign=True)} points"
         else:
             numbers += f", as {order[1]}"
+        if differ_in_seeds([ranked[label] for label in order[:2]]):
+            numbers += " (other seeds)"
     verdict = _verdict([ranked[label] for label in order])
     return {
         "algorithm": best,

@@ -142,7 +142,7 @@ def _latex_groups(table: ResultTable, name_columns: int) -> list[str]:
 
 def _stacked(lines: Sequence[str]) -> str:
     """Stack lines in one cell, because a long line would shrink the whole table."""
-    text = r" \\ ".join(map(_latex_text, lines))
+    text = r" \\{} ".join(map(_latex_text, lines))  # a line may begin with [
     return text if len(lines) == 1 else rf"\begin{{tabular}}[t]{{@{{}}l@{{}}}}{text}\end{{tabular}}"
 
 

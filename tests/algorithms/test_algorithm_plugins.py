@@ -168,6 +168,7 @@ MISTAKES = {
     "m21:A": (HEAD + "class A(Algorithm):\n    version = -1", r"version.*0 on, got -1"),
     "m22:A": (HEAD + "class A(Algorithm):\n    rows = '_x'", r"A\.rows must be a tuple.*'_x'"),
     "m23:A": (HEAD + "class A(Algorithm):\n    predicted = '_x'", r"A\.predicted must be a tuple"),
+    "m27:A": (HEAD + "class A(Algorithm):\n    rows = ('', '_p row!')", r"got '_p row!'"),
     "m24:A": (HEAD + "class A(Algorithm):\n    needs = ['public']", r"A\.needs must be a set"),
     "m25:A": (
         HEAD + "class A(Algorithm):\n    keeps_model = 'no'",

@@ -25,7 +25,15 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Local, LocalPlan, Memory, Message, Outputs, Params
-from bench.engine.client_round import LOSS, ClientResult, ClientWork, RoundWork, finish, step_means
+from bench.engine.client_round import (
+    LOSS,
+    ClientResult,
+    ClientWork,
+    RoundWork,
+    finish,
+    gradients,
+    step_means,
+)
 from bench.engine.hook_results import typed
 from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
 from bench.engine.server_context import ApartInPacks
@@ -201,7 +209,7 @@ class _Active:
         parent = self.parent
         with self.layers:
             means = self._means()
-        grads = torch.autograd.grad(means[LOSS].sum(), self.leaves, allow_unused=True)
+        grads = gradients(means[LOSS].sum(), self.leaves)
         # In double precision, because Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
         count = (parent.clock[0] + 1).double() if parent.executor.captures else parent.taken + 1
         self.context.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)

@@ -218,7 +218,7 @@ def test_latex_sets_many_hyperparameters_below_each_other(tmp_path, capsys):
     assert compare(tmp_path, "--format", "latex") == 0
     cell = line_of(capsys.readouterr().out, "fedgkd ").split(" & ")[1]
     assert re.fullmatch(
-        r"\\begin\{tabular\}\[t\]\{@\{\}l@\{\}\}buffer=7 [^\\]+ \\\\ .*\\end\{tabular\}", cell
+        r"\\begin\{tabular\}\[t\]\{@\{\}l@\{\}\}buffer=7 [^\\]+ \\\\\{\} .*\\end\{tabular\}", cell
     )
     assert "temperature=3" in cell
 

@@ -67,6 +67,11 @@ WRONG = {
     "no memory": ("upload", lambda pair: (pair[0], None), "got (dict, NoneType)"),
     "a later round": ("init_server", lambda server: server.next(server.params), "round 0, got 1"),
     "a text": ("local_loss", lambda loss: "0.5", "got str"),
+    "a detached loss": (
+        "local_loss",
+        lambda loss: loss.detach(),
+        "must depend on local['params']",
+    ),
     "part of a model": (
         "start",
         lambda local: {"params": {WEIGHT: local["params"][WEIGHT]}},

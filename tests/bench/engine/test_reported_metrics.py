@@ -158,9 +158,12 @@ def test_a_plugin_says_what_its_hooks_take() -> None:
 
 def reporting(metrics: Any = None, of_server: Any = None, terms: Any = None) -> Algorithm:
     """FedAvg that reports these."""
+    declared = tuple(name for name in terms or {} if name != "undeclared")
 
     @dataclass(frozen=True)
     class Given(Algorithm):
+        terms: ClassVar = declared
+
         def local_loss(self, net, local, batch, message, memory, plan) -> Tensor:  # type: ignore[no-untyped-def]
             batch.report(**(terms or {}))
             return cross_entropy(net(local["params"], batch.x).logits, batch.y)
@@ -189,10 +192,12 @@ def reporting(metrics: Any = None, of_server: Any = None, terms: Any = None) -> 
         {"of_server": {"bytes_up": 1.0}},
         {"metrics": {"norm": 1.0}, "of_server": {"norm": 1.0}},
         {"terms": {"undeclared": torch.zeros(())}},
+        {"terms": {"matrix": torch.zeros(2, 10)}},
+        {"terms": {"number": 0.5}},
     ],
 )
 def test_a_wrong_report_is_refused(wrong: dict[str, Any], backend: str) -> None:
-    with pytest.raises((ValueError, RuntimeError), match=r"metric|reports the terms"):
+    with pytest.raises((ValueError, RuntimeError), match=r"metric|local_loss reports"):
         run(reporting(**wrong), backend)
 
 

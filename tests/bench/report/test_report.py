@@ -224,7 +224,7 @@ def test_the_head_says_what_was_run(text):
     ((_, head),) = Elements(text).of("header")
     failed = sum(value is None for values in ACCURACIES.values() for value in values)
     total = sum(map(len, ACCURACIES.values()))
-    assert f"{total} runs: {failed} failed, {total - failed} finished, 3 of them DIVERGED" in head
+    assert f"{total} runs: {failed} failed, {total - failed} finished, 3 of all DIVERGED" in head
     assert "fedavg, moon (+head), fedgkd, scaffold, centralized" in facts
     assert "torch 2.9.0" in facts
     assert "0000000000" in facts
@@ -294,6 +294,7 @@ def test_a_winner_that_was_tested_against_all_is_separable_whatever_the_others_s
     )
     verdict = "all others are excluded from being best"
     assert (row["algorithm"], row["verdict"]) == ("fedavg", verdict)
+    assert row["numbers"].endswith(" points (other seeds)")
 
 
 def test_the_page_begins_with_differences_and_a_matrix(text):
