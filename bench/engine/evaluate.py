@@ -198,8 +198,7 @@ class Evaluator:
         """Evaluate one model for all clients."""
         parts = range(len(self.federation.test_parts))
         scores = [self._score_whole(model, part) for part in parts]
-        own = OwnSamples(self.net, self.federation, self.predict).of_one_model(model)
-        return Evaluation(scores, own)
+        return Evaluation(scores, self._own_samples.of_one_model(model))
 
     def personal(self, models: ModelMaker, on_test_set: bool = True) -> Evaluation:
         """Evaluate each client's own model; `on_test_set`: whether on the test set, too."""
@@ -234,6 +233,11 @@ class Evaluator:
             self._measure_own(members)
 
     @property
+    def _own_samples(self) -> OwnSamples:
+        """The samples that clients keep, to measure models of this network on."""
+        return OwnSamples(self.net, self.federation, self.predict)
+
+    @property
     def _on_own_source(self) -> bool:
         """Return whether a client's own model is measured on the tests of its source alone."""
         parts = len(self.federation.test_parts)
@@ -248,8 +252,7 @@ class Evaluator:
         known = self.known[client]
         if on_test_set and client < self.clients and not known.parts:
             return True
-        kept = OwnSamples(self.net, self.federation, self.predict).tests_of(client)
-        return known.own is None and kept > 0
+        return known.own is None and self._own_samples.tests_of(client) > 0
 
     def _measure_on_parts(self, members: Mapping[int, Params], alike: Alike) -> None:
         """Measure models on their parts of the test set; those that are alike once."""
@@ -295,7 +298,7 @@ class Evaluator:
 
     def _measure_own(self, members: Mapping[int, Params]) -> None:
         """Measure the models of clients on the samples that each keeps for it."""
-        own = OwnSamples(self.net, self.federation, self.predict)
+        own = self._own_samples
         kept = {client: model for client, model in members.items() if own.tests_of(client)}
         scores = own.side_by_side(kept, self.width) if self.stacked else own.one_by_one(kept)
         for client, result in scores.items():

@@ -16,7 +16,7 @@ from algorithms.forward import chunk_size
 from bench.data import Dataset, DatasetInfo
 from bench.data.dealing import Positions
 from bench.data.splits import PublicSet, Split
-from bench.engine.samples import Samples, make_samples, samples
+from bench.engine.samples import Samples, make_samples, shared_samples
 from search_spaces.setting import Setting
 
 
@@ -35,8 +35,8 @@ class Federation:
     ) -> None:
         self.before_chunk = before_chunk
         options = (info, setting.normalization, setting.augmentation, device, dtype)
-        self.train = samples(dataset, "train", *options)
-        self.test = samples(dataset, "test", *options)
+        self.train = shared_samples(dataset, "train", *options)
+        self.test = shared_samples(dataset, "test", *options)
         self.device = device
         self.dtype = dtype
         self._num_classes = info.num_classes

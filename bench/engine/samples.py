@@ -75,18 +75,8 @@ def make_samples(
     return TextSamples(x, labels) if info.kind == "texts" else VectorSamples(x, labels, dtype)
 
 
-@lru_cache(maxsize=KEPT_PARTS)
-def samples(
-    dataset: Dataset,
-    part: str,
-    info: DatasetInfo,
-    normalization: str,
-    augmentation: str,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Samples:
-    """Return the `train` or `test` part of a data set. All runs of a process share one copy."""
-    return make_samples(dataset, part, info, normalization, augmentation, device, dtype)
+# All runs of a process share one copy of a part.
+shared_samples = lru_cache(maxsize=KEPT_PARTS)(make_samples)
 
 
 def are_equal(one: Samples, other: Samples) -> bool:

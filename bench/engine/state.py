@@ -27,8 +27,6 @@ from leaderboards.rows.decoded import SMALLEST, TIMES
 from leaderboards.rows.files import atomic_file, content_hash, open_regular, part_of
 from leaderboards.rows.schema import digest
 
-__all__ = ["MANIFEST", "StateFolder"]
-
 
 class StateFolder:
     """The folder of one run's state, `OUT/state/RUN_KEY`, which the first save creates.

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from algorithms import entry
 from bench.data import hashes, info_of
@@ -36,9 +36,6 @@ from bench.sync.mirror import check_place
 from leaderboards import Store
 from leaderboards.rows.schema import own_name
 from search_spaces import Grid, Setting
-
-if TYPE_CHECKING:
-    pass
 
 PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
 ROW_BYTES = 60 * 2**10  # a row and its curve file
