@@ -31,7 +31,7 @@ from bench.engine.hook_results import typed
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.process import float32_products
-from bench.engine.pytree import detached_copy, has_nan, num_bytes, shapes, tensors
+from bench.engine.pytree import detached_copy, has_nan, num_bytes, shapes, tensors, without
 from bench.engine.rng import nothing_drawn, seeded, stream
 from bench.engine.run_models import RunModel
 from bench.engine.samples import draw_crops
@@ -411,21 +411,20 @@ def finish(
     result = context.algorithm.upload(context.net, local, data, message, work.memory, plan)
     upload, memory = typed("upload", result)
     upload = tensors(upload, federation.device, federation.dtype)
-    terms = {name: mean for name, mean in means.items() if name != LOSS}
-    metrics = joined_metrics(terms, upload.get("metrics", {}))
-    sent = {name: tree for name, tree in upload.items() if name != "metrics"}
+    metrics = joined_metrics(without(means, LOSS), upload.get("metrics", {}))
+    sent = without(upload, "metrics")
     bytes_up = sent_bytes(sent, federation.dtype)
-    upload = {name: tree for name, tree in sent.items() if name != "floats"}
     return ClientResult(
         client=work.client,
         params=local["params"],
-        upload=upload,  # not copied: the server copies all uploads before the round is over
+        # Not copied: the server copies all uploads before the round is over.
+        upload=without(sent, "floats"),
         bytes_up=bytes_up,
         memory=detached_copy(tensors(memory, federation.device, federation.dtype)),
         loss=means[LOSS],
         steps=work.steps,
         samples=sum(work.schedule.sizes),
-        nan_in={name: has_nan(tree) for name, tree in local.items() if name != "params"},
+        nan_in={name: has_nan(tree) for name, tree in without(local, "params").items()},
         metrics={name: value.detach() for name, value in metrics.items()},
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, count
@@ -14,7 +14,15 @@ from torch import Tensor
 from algorithms.base import Batch, Params, Upload
 from bench.engine.client_round import ClientResult, RunContext, masked_mean
 from bench.engine.dropout import step_keys
-from bench.engine.pytree import along_first_axis, num_bytes, shapes, stack, tree_map
+from bench.engine.pytree import (
+    along_first_axis,
+    gradients_of,
+    num_bytes,
+    shapes,
+    stack,
+    tree_map,
+    without,
+)
 from bench.engine.rng import stream
 from bench.engine.samples import draw_crops
 
@@ -187,11 +195,7 @@ class ClientCohort:
         leaves = {name: copies[name].requires_grad_() for name in net.trainable if name in copies}
         with net.dropout(key):
             losses = loss(net, copies, self.params[client], Batch(x, data.y, weight))
-        value = masked_mean(losses, weight)
-        grads = torch.autograd.grad(
-            value, list(leaves.values()), allow_unused=True, materialize_grads=True
-        )
-        return dict(zip(leaves, grads, strict=True))
+        return gradients_of(masked_mean(losses, weight), leaves)
 
 
 def gathered(context: RunContext, trained: Sequence[ClientResult]) -> Upload:
@@ -212,7 +216,7 @@ def gathered(context: RunContext, trained: Sequence[ClientResult]) -> Upload:
     for result in trained:
         groups.setdefault(context.of(result.client).model, []).append(result)
     names = trained[0].upload.keys()
-    uploads: Upload = stack([_without(result.upload, by_model) for result in trained])
+    uploads: Upload = stack([without(result.upload, *by_model) for result in trained])
     for name in [name for name in by_model if name in names]:
         uploads[name] = {}
         for model, results in groups.items():
@@ -220,19 +224,15 @@ def gathered(context: RunContext, trained: Sequence[ClientResult]) -> Upload:
     return uploads
 
 
-def _without(upload: Upload, names: Collection[str]) -> Upload:
-    return {name: tree for name, tree in upload.items() if name not in names}
-
-
 def _check_alike(context: RunContext, trained: Sequence[ClientResult]) -> None:
     """Raise ValueError if an entry outside `by_model` has unlike shapes in unlike models."""
     by_model = context.algorithm.by_model
     first = trained[0]
-    expected = shapes(_without(first.upload, by_model))
+    expected = shapes(without(first.upload, *by_model))
     model = context.of(first.client).model
     for result in trained:
         other = context.of(result.client).model
-        got = shapes(_without(result.upload, by_model))
+        got = shapes(without(result.upload, *by_model))
         differing = [name for name in {**expected, **got} if expected.get(name) != got.get(name)]
         if other != model and differing:
             raise ValueError(

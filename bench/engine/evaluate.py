@@ -15,7 +15,7 @@ from bench.engine.client_round import ClientResult
 from bench.engine.client_scores import OwnSamples, OwnScore, Predict, by_logits
 from bench.engine.federation import Federation
 from bench.engine.network import Network
-from bench.engine.pytree import equal, has_nan, stack, total
+from bench.engine.pytree import equal, has_nan, stack, total, without
 from bench.engine.side_by_side import WIDTH, filled, logits_together, samples_of_pass
 from bench.errors import Interrupted
 
@@ -365,9 +365,8 @@ def nonfinite_reason(
         parts[f"client {result.client}: the training loss"] = result.loss
     for number, model in enumerate(models, 1):
         parts[f"the server's model {number}"] = total(model)
-    for name, tree in message.items():
-        if name != "params":
-            parts[f"the server's {name}"] = has_nan(tree)
+    for name, tree in without(message, "params").items():
+        parts[f"the server's {name}"] = has_nan(tree)
     device = results[0].loss.device
     values = torch.stack([value.to(device) for value in parts.values()])
     for part, number in zip(parts, values.tolist(), strict=True):

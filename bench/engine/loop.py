@@ -22,7 +22,7 @@ from bench.engine.client_round import (
 )
 from bench.engine.dropout import step_keys
 from bench.engine.hook_results import typed
-from bench.engine.pytree import apart_from, to, tree_map
+from bench.engine.pytree import apart_from, to, tree_map, without
 from bench.engine.rng import stream
 from bench.errors import of_hook, result_or_error
 
@@ -85,10 +85,7 @@ class Loop:
             if context.acts_before_steps:
                 changed = algorithm.before_step(net, local, batch, message, plan)
                 typed("before_step", changed)
-                extras = {}
-                for name, tree in changed.items():
-                    if name != "params":
-                        extras[name] = tree_map(Tensor.detach, tree)
+                extras = tree_map(Tensor.detach, without(changed, "params"))
                 local = {**apart_from(leaves, extras), "params": local["params"]}
             with net.dropout(None if keys is None else keys[step]):
                 losses = algorithm.local_loss(net, local, batch, message, work.memory, plan)

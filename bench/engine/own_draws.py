@@ -28,7 +28,7 @@ from bench import models
 from bench.data.dataset import PAD
 from bench.engine.dropout import replace_dropout, step_keys
 from bench.engine.network import Network, initial_params, make_module
-from bench.engine.pytree import stack, tree_map
+from bench.engine.pytree import gradients_of, stack, tree_map
 from bench.engine.rng import global_states, seeded
 from bench.errors import UsageError, in_a_line, with_its_kind
 from bench.models.module_state import state_of
@@ -240,10 +240,8 @@ def _sure_gradients(
 
 
 def _gradients(net: Network, loss: Callable[..., Tensor], params: Params, x: Tensor) -> Params:
-    leaves = [params[name].requires_grad_() for name in net.trainable]
-    value = loss(params, x).sum()
-    grads = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
-    return dict(zip(net.trainable, grads, strict=True))
+    leaves = {name: params[name].requires_grad_() for name in net.trainable}
+    return gradients_of(loss(params, x).sum(), leaves)
 
 
 def _not_stacked(model: str, reason: str) -> UsageError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 from torch.utils import _pytree
+
+T = TypeVar("T")
 
 
 def tree_map(function: Callable[[Tensor], Any], tree: Any) -> Any:
@@ -171,6 +173,19 @@ def along_first_axis(factors: Tensor, like: Tensor) -> Tensor:
     """View factors (n,) so that each is multiplied with one entry of `like` (n, ...)."""
     other_axes = [1] * (like.dim() - 1)
     return factors.view(-1, *other_axes)
+
+
+def without(tree: Mapping[str, T], *names: str) -> dict[str, T]:
+    """Return the entries of a mapping, but those of these names."""
+    return {name: part for name, part in tree.items() if name not in names}
+
+
+def gradients_of(value: Tensor, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Differentiate a scalar by each of `params`, which are leaves; zero for unused ones."""
+    grads = torch.autograd.grad(
+        value, list(params.values()), allow_unused=True, materialize_grads=True
+    )
+    return dict(zip(params, grads, strict=True))
 
 
 def detached_copy(tree: Any) -> Any:

@@ -30,6 +30,7 @@ from bench.engine.client_round import ClientResult, RoundWork, leaves_of
 from bench.engine.evaluate import Score, mean_measures, on_test
 from bench.engine.federation import Federation
 from bench.engine.network import Network
+from bench.engine.pytree import gradients_of
 from bench.engine.rng import stream
 from leaderboards.rows.files import is_regular
 
@@ -247,12 +248,11 @@ def _gradient(
     """
     params = leaves_of(net, params)
     index = federation.clients[client]
-    leaves = [params[name] for name in net.trainable]
+    leaves = {name: params[name] for name in net.trainable}
     total = torch.zeros((), dtype=torch.float64, device=federation.device)
     for x, y in federation.chunks(federation.train, index, batch_size):
         loss = cross_entropy(net.eval(params, x).logits, y).sum() / len(index)
-        grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-        total = total + _flat(net, dict(zip(net.trainable, grads, strict=True)))
+        total = total + _flat(net, gradients_of(loss, leaves))
     return total
 
 

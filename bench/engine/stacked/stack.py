@@ -35,7 +35,17 @@ from bench.engine.client_round import (
     step_means,
 )
 from bench.engine.hook_results import typed
-from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
+from bench.engine.pytree import (
+    axes,
+    detached_copy,
+    each,
+    moves,
+    shapes,
+    stack,
+    tree_map,
+    unstack,
+    without,
+)
 from bench.engine.server_context import ApartInPacks
 from bench.engine.stacked.batched_hparams import Differences, packable_numbers, with_numbers
 from bench.engine.stacked.layers import BatchedLayers
@@ -234,8 +244,8 @@ class _Active:
 
         The leaves stay the model.
         """
-        extras = tree_map(Tensor.detach, _beside_model(local))
-        previous = _beside_model(self.local)
+        extras = tree_map(Tensor.detach, without(local, "params"))
+        previous = without(self.local, "params")
         if shapes(extras) == shapes(previous):
             for target, source in moves(previous, extras):
                 target.copy_(source)
@@ -307,8 +317,3 @@ class _Active:
         plan = self.parent.job.plan(num_steps)
         plan = replace(plan, round=self.parent.round, lr=parts.get("lr", self.lr))
         return replace(plan, public=ApartInPacks()) if self.parent.several else plan
-
-
-def _beside_model(local: Local) -> Local:
-    """Return what a client trains beside its model."""
-    return {name: tree for name, tree in local.items() if name != "params"}
