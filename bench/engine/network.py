@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from algorithms.base import Outputs, Params
 from bench.engine.dropout import replace_dropout
 from bench.engine.rng import seeded, stream
-from bench.models.module_state import checksum, of_tensor, state_of
+from bench.models.module_state import checksum, of_tensor, state_of, tensors_of
 
 NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
 
@@ -78,7 +78,7 @@ class Network:
         buffers = [name for name in _float_buffers(module) if name not in fixed]
         self.trainable = tuple(parameters)
         self.names = (*parameters, *buffers)
-        values = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        values = tensors_of(module)
         self.constants = {
             name: values[name].detach().to(self.dtype, copy=True) for name in sorted(fixed)
         }
@@ -369,6 +369,6 @@ def initial_params(module: nn.Module, dtype: torch.dtype, device: torch.device) 
 @torch.no_grad()
 def take_constants(module: nn.Module, params: Params) -> None:
     """Replace a module's constants by those among `params`, in place."""
-    values = {**dict(module.named_parameters()), **_float_buffers(module)}
+    values = tensors_of(module)
     for name in constant_names(module) & params.keys():
         values[name].copy_(params[name])

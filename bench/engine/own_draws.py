@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import cache
 
 import torch
@@ -31,7 +31,7 @@ from bench.engine.network import Network, initial_params, make_module
 from bench.engine.pytree import gradients_of, stack, tree_map
 from bench.engine.rng import global_states, seeded
 from bench.errors import UsageError, in_a_line, with_its_kind
-from bench.models.module_state import state_of
+from bench.models.module_state import state_of, tensors_of
 from bench.models.registry import KIND
 
 SAMPLES = 4  # of the passes; a layer may drop whole samples, and BatchNorm needs two
@@ -193,7 +193,7 @@ def check_stacks(model: str, input_shape: tuple[int, ...]) -> None:
 
 def _differing_in_stack(model: str, module: nn.Module, x: Tensor, dtype: torch.dtype) -> str | None:
     """Return a tensor that has another gradient or value after a step in a stack, or None."""
-    from bench.engine.stacked.layers import BatchedLayers
+    from bench.engine.stacked.layers import layers_of
 
     net = _network_of(module, dtype)
     x = _as(dtype, x)
@@ -209,7 +209,7 @@ def _differing_in_stack(model: str, module: nn.Module, x: Tensor, dtype: torch.d
     for params, own_inputs in zip(alone, inputs, strict=True):
         expected.append(_sure_gradients(model, net, loss, params, own_inputs))
     try:
-        with BatchedLayers() if net.has_batched_layers else nullcontext():
+        with layers_of(net):
             got = _gradients(net, vmap(loss, randomness="error"), together, inputs)
     except Exception as error:
         raise _not_stacked(model, in_a_line(error)) from error
@@ -392,7 +392,7 @@ def _three_passes(
     inputs = x.clone()
     seen = []
     for _ in range(3):
-        for name, value in _tensors_of(module).items():
+        for name, value in tensors_of(module).items():
             if name in values and value.shape == values[name].shape:
                 value.copy_(values[name])
         with seeded(torch.Generator().manual_seed(0)):
@@ -405,9 +405,8 @@ def _three_passes(
 
 
 def _floats_of(module: nn.Module) -> Params:
-    tensors = _tensors_of(module)
     floats: Params = {}
-    for name, value in tensors.items():
+    for name, value in tensors_of(module).items():
         if value.is_floating_point():
             floats[name] = value.detach().clone()
     return floats
@@ -442,7 +441,7 @@ def _check_function(model: str, input_shape: tuple[int, ...], module: nn.Module,
             values[name] = values[name] * (1.25 + number % 7 / 20) + 0.03
     holder.float()
     replace_dropout(holder)
-    own = _tensors_of(holder)
+    own = tensors_of(holder)
     for name, value in values.items():
         own[name].copy_(value)
 
@@ -456,7 +455,7 @@ def _check_function(model: str, input_shape: tuple[int, ...], module: nn.Module,
         got = _seeded_features(call, values, x)
         if not _close(got, _seeded_features(of_holder, values, x)):
             raise _no_function(model, f"its output in {mode}")
-        differing = _differing(values, _tensors_of(holder))
+        differing = _differing(values, tensors_of(holder))
         if differing:
             raise _no_function(model, f"its tensor {differing} after {mode}")
     if _depends_on_others(model, module, x, first, training=False):
@@ -470,8 +469,8 @@ def _check_function(model: str, input_shape: tuple[int, ...], module: nn.Module,
 
 def _check_equal(model: str, first: nn.Module, second: nn.Module) -> None:
     """Raise UsageError if two constructions from one seed have unlike tensors."""
-    others = _tensors_of(second)
-    for name, value in _tensors_of(first).items():
+    others = tensors_of(second)
+    for name, value in tensors_of(first).items():
         if not _same(value, others[name]):
             raise KIND.error(
                 model,
@@ -509,11 +508,6 @@ def _as(dtype: torch.dtype, x: Tensor) -> Tensor:
 
 def _values(module: nn.Module, dtype: torch.dtype = torch.float32) -> Params:
     return initial_params(module, dtype, torch.device("cpu"))
-
-
-def _tensors_of(module: nn.Module) -> Params:
-    """Return a module's own parameters and buffers, by name."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _seeded_features(

@@ -6,7 +6,6 @@ depends on that.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TypeVar
 
 import torch
@@ -40,11 +39,10 @@ def logits_together(net: Network, models: Params, x: Tensor, own_inputs: bool = 
     `own_inputs`: whether the inputs are (m, B, ...).
     """
     # A stack's layers, because vmap by itself gives bfloat16 other precisions than one model has.
-    from bench.engine.stacked.layers import BatchedLayers
+    from bench.engine.stacked.layers import layers_of
 
-    layers = BatchedLayers() if net.has_batched_layers else nullcontext()
     dims = {"params": dict.fromkeys(models, 0), "x": 0 if own_inputs else None}
-    with layers:
+    with layers_of(net):
         outputs = each(net.eval, {"params": models, "x": x}, dims)
     logits: Tensor = outputs.logits
     return logits

@@ -47,6 +47,11 @@ _FORMS: tuple[tuple[Any, Callable[[Any], object]], ...] = (
 )
 
 
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and buffers of a module, by name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
 def state_of(module: nn.Module) -> dict[str, object]:
     """Return what the layers of a module keep, by name as Python writes it."""
     state: dict[str, object] = {}

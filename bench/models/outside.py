@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
-from bench.models.module_state import checksum, state_of
+from bench.models.module_state import checksum, state_of, tensors_of
 from bench.models.registry import KIND, parse
 
 _BY_CHANCE = 0.01  # at most this share of drawn numbers is equal in two draws
@@ -53,7 +53,7 @@ def examined(name: str, input_shape: tuple[int, ...]) -> BodyFacts:
         body = body_of(name, input_shape)
         torch.manual_seed(1)
         another = body_of(name, input_shape)
-    loaded = _alike(_telling(body), _tensors(another))
+    loaded = _alike(_telling(body), tensors_of(another))
     others = _kept_alike(body, another)
     version = _checksum(loaded, others) if loaded or others else None
     return BodyFacts(_feature_dim(name, body, input_shape), _num_trainable(body), version)
@@ -267,10 +267,6 @@ def _num_trainable(body: nn.Module) -> int:
     return sum(value.numel() for value in body.parameters() if value.requires_grad)
 
 
-def _tensors(body: nn.Module) -> dict[str, Tensor]:
-    return {**dict(body.named_parameters()), **dict(body.named_buffers())}
-
-
 def _telling(body: nn.Module) -> dict[str, Tensor]:
     """Select the parameters and buffers of which `BodyFacts.loaded` tells."""
     learnt = {id(value) for value in body.parameters() if value.requires_grad}
@@ -278,7 +274,7 @@ def _telling(body: nn.Module) -> dict[str, Tensor]:
         if isinstance(part, _NormBase):
             learnt |= set(map(id, part.buffers(recurse=False)))
     telling: dict[str, Tensor] = {}
-    for name, value in _tensors(body).items():
+    for name, value in tensors_of(body).items():
         if id(value) not in learnt or bool((value != value.reshape(-1)[:1]).any()):
             telling[name] = value
     return telling

@@ -8,6 +8,7 @@ copies of all activations. Here these layers compute on (B, n * C, H, W) as well
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
+
+from bench.engine.network import Network
 
 Layer = Callable[..., Tensor]
 
@@ -47,6 +50,11 @@ class BatchedLayers(TorchFunctionMode):
             args = tuple(map(_autocast, args))
             kwargs = {name: _autocast(value) for name, value in kwargs.items()}
         return LAYERS.get(func, func)(*args, **kwargs)
+
+
+def layers_of(net: Network) -> AbstractContextManager[Any]:
+    """Return the mode in which a stack of this network computes; it does nothing if not needed."""
+    return BatchedLayers() if net.has_batched_layers else nullcontext()
 
 
 def _autocast(value: Any) -> Any:

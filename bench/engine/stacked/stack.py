@@ -16,7 +16,6 @@ of clients and in the number of steps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -48,7 +47,7 @@ from bench.engine.pytree import (
 )
 from bench.engine.server_context import ApartInPacks
 from bench.engine.stacked.batched_hparams import Differences, packable_numbers, with_numbers
-from bench.engine.stacked.layers import BatchedLayers
+from bench.engine.stacked.layers import layers_of
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.engine.stacked.steps import Steps
 
@@ -208,8 +207,7 @@ class _Active:
         self.teachers: dict[str, tuple[Params, bool]] = {}
         for name, (teacher, is_shared) in parent.teachers.items():
             self.teachers[name] = (teacher if is_shared else first(teacher), is_shared)
-        net = self.context.net
-        self.layers = BatchedLayers() if net.has_batched_layers else nullcontext()
+        self.layers = layers_of(self.context.net)
         # `axes` of a step's parts, whose structure is fixed after the first `before_step`.
         self.axes: Any = None
         self.lr = self.common.get("lr", parent.lr)
