@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -82,13 +82,7 @@ class Network:
         self.constants = {
             name: values[name].detach().to(self.dtype, copy=True) for name in sorted(fixed)
         }
-        state = module.state_dict(keep_vars=True)
-        own_names = (*self.names, *self.constants)
-        listed = {id(state[name]): name for name in own_names if name in state}
-        self.tied: dict[str, str] = {}
-        for name, value in state.items():
-            if name not in own_names and id(value) in listed:
-                self.tied[name] = listed[id(value)]
+        self.tied = _further_names(module, (*self.names, *self.constants))
         self.batchnorm = frozenset(_names_of(module, (_BatchNorm,))) & set(self.names)
         self.batch_statistics = any(
             isinstance(part, _BatchNorm) and part.training for part in training.modules()
@@ -273,6 +267,17 @@ def constant_names(module: nn.Module) -> frozenset[str]:
     buffers = {name for name, value in _float_buffers(module).items() if id(value) in resting}
     still: frozenset[str] = getattr(module, "still_buffers", frozenset())
     return frozenset(frozen | buffers | still)
+
+
+def _further_names(module: nn.Module, names: Sequence[str]) -> dict[str, str]:
+    """Return each further name of a tensor that layers share -> its name among `names`."""
+    state = module.state_dict(keep_vars=True)
+    listed = {id(state[name]): name for name in names if name in state}
+    further = {}
+    for name, value in state.items():
+        if name not in names and id(value) in listed:
+            further[name] = listed[id(value)]
+    return further
 
 
 def _float_buffers(module: nn.Module) -> dict[str, Tensor]:

@@ -51,7 +51,7 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
         UsageError: the model draws in evaluation mode, too, or is no function of its tensors and
             samples (`_check_function`), so that no run of it could be repeated.
     """
-    if not is_from_outside(model):
+    if not models.is_from_outside(model):
         return ""
     module, x = _trial(model, input_shape)
     evaluated = copy.deepcopy(module).eval()
@@ -75,7 +75,7 @@ def mixes_samples(model: str, input_shape: tuple[int, ...]) -> bool:
 
     So does torch's BatchNorm, which the network finds by itself. A model that draws is not judged.
     """
-    if not is_from_outside(model) or drawing_layer(model, input_shape):
+    if not models.is_from_outside(model) or drawing_layer(model, input_shape):
         return False
     module, x = _trial(model, input_shape)
     if _network_of(module).batch_statistics:
@@ -177,7 +177,7 @@ def check_stacks(model: str, input_shape: tuple[int, ...]) -> None:
     Raises:
         UsageError: torch's `vmap` cannot map a layer, or gives other results or gradients.
     """
-    if not is_from_outside(model):
+    if not models.is_from_outside(model):
         return
     module, x = _trial(model, input_shape)
     if sum(value.numel() for value in module.parameters()) > LARGEST_STACKED:
@@ -250,11 +250,6 @@ def _not_stacked(model: str, reason: str) -> UsageError:
     )
 
 
-def is_from_outside(model: str) -> bool:
-    """Return whether a model is none of this suite's."""
-    return models.parse(model).base not in models.MODELS
-
-
 def refuse(model: str, layer: str, where: str) -> UsageError:
     """Return the error about a model that draws by itself, and cannot train `where`: on a GPU."""
     return KIND.error(  # type: ignore[return-value]
@@ -325,7 +320,7 @@ def _pass(module: nn.Module, x: Tensor) -> Tensor:
 @cache
 def still_buffers(model: str, input_shape: tuple[int, ...]) -> frozenset[str]:
     """Return the floating-point buffers of a model from outside that training does not change."""
-    if not is_from_outside(model):
+    if not models.is_from_outside(model):
         return frozenset()
     drawing_layer(model, input_shape)  # refuses what has no such buffers, or fails
     return _still(model, *_trial(model, input_shape))

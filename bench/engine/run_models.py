@@ -16,7 +16,6 @@ from bench.engine.network import Network, drawn_module, initial_params, make_mod
 from bench.engine.own_draws import (
     check_stacks,
     drawing_layer,
-    is_from_outside,
     mixes_samples,
     refuse,
     still_buffers,
@@ -71,9 +70,10 @@ def run_models(
     """
     made: dict[str, RunModel] = {}
     for name in setting.models:
+        from_outside = models.is_from_outside(name)
         module = make_module(partial(_module, name, info), setting.partition_seed_of(seed))
         if initial:
-            if is_from_outside(name):
+            if from_outside:
                 _check_drawn(name, partial(_module, name, info))
             take_constants(module, initial)
         mean, std = info.normalization(setting.normalization)
@@ -87,9 +87,7 @@ def run_models(
             raise refuse(name, drawing, "in a stack or on a GPU")
         if backend != "loop":
             check_stacks(name, info.input_shape)
-        made[name] = RunModel(
-            name, net.to(device), params, drawing, is_from_outside(name), info, device
-        )
+        made[name] = RunModel(name, net.to(device), params, drawing, from_outside, info, device)
     for name in setting.models_of_clients:
         if name != setting.model:
             made[name].net.shared = made[setting.model].net

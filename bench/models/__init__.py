@@ -13,7 +13,15 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from bench.errors import UsageError
-from bench.models.registry import MODELS, Form, ModelInfo, info, parse, source_version
+from bench.models.registry import (
+    MODELS,
+    Form,
+    ModelInfo,
+    info,
+    is_from_outside,
+    parse,
+    source_version,
+)
 
 if TYPE_CHECKING:
     from bench.models.modules import Classifier
@@ -129,6 +137,7 @@ __all__ = [
     "ModelInfo",
     "check_model",
     "info",
+    "is_from_outside",
     "make",
     "num_features",
     "num_parameters",

@@ -339,6 +339,11 @@ def parse(name: str) -> Form:
     return Form(base, entry, rank, width, "head" in plain, "bn" in plain)
 
 
+def is_from_outside(name: str) -> bool:
+    """Return whether a model, in any of its forms, is none of this suite's."""
+    return parse(name).base not in MODELS
+
+
 def _lora_rank(base: str, entry: ModelInfo, rank: str) -> int:
     """Return the rank of a `+lora` form; raises UsageError if the model has no such form."""
     if entry.lora_parameters is None:

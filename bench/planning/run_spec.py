@@ -203,10 +203,9 @@ def client_models_version(setting: Setting) -> str | None:
 
 
 def _version_of(model: str, setting: Setting) -> int | None:
-    if models.parse(model).base in models.MODELS:
+    if not models.is_from_outside(model):
         return None
-    inputs = data.info_of(setting)
-    return models.version(model, inputs.input_shape)
+    return models.version(model, data.info_of(setting).input_shape)
 
 
 def setting_of(text: str) -> Setting:

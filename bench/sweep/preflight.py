@@ -33,7 +33,7 @@ from bench.machine import (
     resolve_device,
     resolve_pack,
 )
-from bench.models import MODELS, parse
+from bench.models import is_from_outside, parse
 from bench.planning.options import COMMAND_LINE, SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
@@ -208,7 +208,7 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
     for setting in settings:
         input_shape = data.info_of(setting).input_shape
         shapes |= {(model, input_shape) for model in setting.models}
-    outside = [(model, shape) for model, shape in sorted(shapes) if parse(model).base not in MODELS]
+    outside = [(model, shape) for model, shape in sorted(shapes) if is_from_outside(model)]
     if not outside:
         return
     from bench.engine.own_draws import check_stacks, drawing_layer, mixes_samples, refuse
