@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,9 +110,10 @@ def default_out() -> Path:
     return Path(os.environ.get("FEDKD_OUT") or "leaderboards")
 
 
-def enough(stopped: bool) -> tuple[str, ...]:
-    """Return the statuses of rows that make a run needless.
+def are_enough(statuses: Iterable[str | None], stopped: bool) -> bool:
+    """Tell whether a run whose rows have these statuses need not be run; None is no row.
 
     `stopped`: runs that a scheduler stopped count as well.
     """
-    return ("finished", "stopped") if stopped else ("finished",)
+    enough = {"finished", "stopped"} if stopped else {"finished"}
+    return enough.issuperset(statuses)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
-from bench.execution import enough
+from bench.execution import are_enough
 from bench.executors.factories import SAMPLER, make_sampler, naming
 from bench.planning.configurations import keeps_relations
 from bench.planning.plan import Plan
@@ -260,7 +260,7 @@ def _fill(
     options = plan.options
     samples = selected_on(search.setting.as_dict(), options.select_on)
     number = selecting_number(options.chosen_by, samples)
-    needless = enough(stopped=options.scheduler != "none")
+    stopped = options.scheduler != "none"
     statuses = {key: row.status for key, row in rows.items()}
     begun = {key for key, status in statuses.items() if status == "failed"}
     begun |= {key for key in saved if statuses.get(key, "stopped") == "stopped"}
@@ -269,7 +269,7 @@ def _fill(
         texts.add((row.hp_json, row.setting_json))
     for chosen in _distinct(past, texts):
         keys = [run_spec.key for run_spec in chosen_run_specs(search, chosen, options.seeds)]
-        if all(statuses.get(key) in needless for key in keys):
+        if are_enough(map(statuses.get, keys), stopped):
             stored = [rows[key] for key in keys]
             accuracies = [getattr(row, number) for row in stored]
             diverged = any(row.status == "finished" and row.diverged for row in stored)

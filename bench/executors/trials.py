@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import state_files
 from bench.errors import Slower, Waiting
-from bench.execution import Execution, enough
+from bench.execution import Execution, are_enough
 from bench.planning.packing import packs_of
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec
@@ -94,11 +94,11 @@ def missing_run_specs(plan: Plan, store: Store) -> list[RunSpec]:
     if plan.options.force:
         return list(plan.run_specs)
     statuses = store.status()
-    needless = enough(stopped=plan.options.scheduler != "none")
+    stopped = plan.options.scheduler != "none"
     missing = []
     for run_spec in plan.run_specs:
-        row_statuses = {statuses.get(key) for key in run_spec.rows.values()}
-        if not row_statuses.issubset(needless):
+        of_rows = map(statuses.get, run_spec.rows.values())
+        if not are_enough(of_rows, stopped):
             missing.append(run_spec)
     return missing
 

@@ -26,7 +26,7 @@ from bench.engine.simulation import Simulation, choose_backend
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
 from bench.errors import Waiting, describe
-from bench.execution import Execution, enough
+from bench.execution import Execution, are_enough
 from bench.machine import largest_resident
 from bench.models import weights
 from bench.planning.run_spec import RunSpec
@@ -208,10 +208,9 @@ class Run:
 
         With `keep_stopped`, rows that a scheduler stopped count as well.
         """
-        needless = enough(self.execution.keep_stopped)
         keys = list(self.run_spec.rows.values())
         statuses = self.store.status(keys)
-        return all(statuses.get(key) in needless for key in keys)
+        return are_enough(map(statuses.get, keys), self.execution.keep_stopped)
 
     def number(self, name: str) -> float:
         """Read a number of `NUMBERS` off the curve so far; NaN if it has none."""
