@@ -60,14 +60,17 @@ def _xdg(variable: str, default: str) -> Path:
     return resolved(os.environ.get(variable) or default) / APPLICATION
 
 
-def _md5_of(opened: BufferedIOBase, limit: int) -> str:
-    """Compute the MD5 of a file, or of so much that it has more than `limit` bytes."""
-    digest = _md5()
+def md5_of(opened: BufferedIOBase, limit: int) -> str:
+    """Compute the MD5 of a file, or of so much that it has more than `limit` bytes.
+
+    The files are published with MD5, which detects damage; it does not stop an attacker.
+    """
+    digest = hashlib.md5(usedforsecurity=False)
     count = 0
     while count <= limit and (block := opened.read(2**20)):
         digest.update(block)
         count += len(block)
-    return str(digest.hexdigest())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ class Original:
         packed = bool(self.compressed) and file.suffix == COMPRESSED
         expected = self.md5 or (self.compressed if packed else None)
         with gzip.open(file) if packed and self.md5 else file.open("rb") as opened:
-            md5 = _md5_of(opened, max(SMALLEST, TIMES * file.stat().st_size))
+            md5 = md5_of(opened, max(SMALLEST, TIMES * file.stat().st_size))
         if expected not in (None, md5):
             raise EnvironmentProblem(
                 f"{file} is not the original file: expected md5 {expected}, "
@@ -161,11 +164,6 @@ class Original:
         part.unlink(missing_ok=True)
         download_url(self.url, part.parent, part.name, self.md5)
         return part.replace(target)
-
-
-def _md5() -> hashlib._Hash:
-    # The files are published with MD5, which detects damage; it does not stop an attacker.
-    return hashlib.md5(usedforsecurity=False)
 
 
 def snapshots(repository: str, kind: str) -> list[Path]:

@@ -22,11 +22,11 @@ Clanuwat et al., Deep Learning for Classical Japanese Literature (2018), KMNIST.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import tarfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ import numpy as np
 
 from bench.data import parquet
 from bench.data.dataset import Dataset, whole_numbers
-from bench.data.download import COMPRESSED, Original
+from bench.data.download import COMPRESSED, Original, md5_of
 from bench.data.file_loaders import FileLoader
 from bench.data.pickled import load_arrays, with_text_keys
 from bench.data.registry import DATASETS
@@ -164,21 +164,21 @@ class Cifar(Vision):
 
     def _unpacked(self, archive: Path) -> list[bytes]:
         """Read the files in an archive; raises ValueError unless all originals are there."""
-        md5_of = {PurePosixPath(file.path).name: file.md5 for file in self.files}
+        sums = {PurePosixPath(file.path).name: file.md5 for file in self.files}
         blobs = {}
         with tarfile.open(archive) as opened:
             for member in opened:
                 name = PurePosixPath(member.name).name
-                content = opened.extractfile(member) if name in md5_of else None
+                content = opened.extractfile(member) if name in sums else None
                 if content:
                     blobs[name] = content.read()
-        missing = sorted(md5_of.keys() - blobs.keys())
+        missing = sorted(sums.keys() - blobs.keys())
         if missing:
             raise ValueError(f"no {', '.join(missing)} in it")
-        for name, md5 in md5_of.items():
-            if hashlib.md5(blobs[name], usedforsecurity=False).hexdigest() != md5:
+        for name, md5 in sums.items():
+            if md5_of(BytesIO(blobs[name]), len(blobs[name])) != md5:
                 raise ValueError(f"{name} in it is not the original file of md5 {md5}")
-        return [blobs[name] for name in md5_of]
+        return [blobs[name] for name in sums]
 
     def _batch(self, blob: bytes) -> tuple[Images, Labels]:
         """Read (N, 3, 32, 32) pixels and (N,) labels of a pickled dictionary."""
