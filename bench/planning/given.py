@@ -17,7 +17,6 @@ from search_spaces import PAPERS, Grid, cast, setting_fields
 
 LABEL = "label"  # in `--set label=NAME`: the column of labels of `csv:PATH`
 PUBLIC = "public"  # in `--set public=NAME:N`, whose NAME may be a path as that of `--dataset`
-TABLE = "csv:"
 REPLICATE_STEP = 1000  # replicate r of seed p has seed p + 1000 r
 
 # Values of hyper-parameters, by (algorithm or None for any, name).
@@ -60,7 +59,7 @@ def names_of_paths(paths: Sequence[str], *label: str) -> dict[str, str]:
 
     `label`: the column of labels of every table among them. Raises UsageError as `data.named`.
     """
-    tables = [path for path in paths if path.startswith(TABLE)]
+    tables = [path for path in paths if path.startswith(data.CSV)]
     names = {}
     for path in dict.fromkeys(paths):
         of_path = label if path in tables or not tables else ()

@@ -225,8 +225,7 @@ def clients_of(run_spec: RunSpec) -> tuple[int, float]:
 
 def client_size(setting: Setting) -> float:
     """Count the samples that a client trains on."""
-    kept = setting.local_test_fraction + setting.local_validation_fraction  # for evaluation
-    return _dealt_samples(setting) * (1 - kept) / setting.num_clients
+    return _dealt_samples(setting) * (1 - _kept_share(setting)) / setting.num_clients
 
 
 def samples_of(run_spec: RunSpec) -> float:
@@ -251,8 +250,12 @@ def server_tests(setting: Setting) -> float:
 
 def own_samples(setting: Setting) -> float:
     """Count the samples that all clients together keep for evaluation."""
-    kept = setting.local_test_fraction + setting.local_validation_fraction
-    return _dealt_samples(setting) * kept
+    return _dealt_samples(setting) * _kept_share(setting)
+
+
+def _kept_share(setting: Setting) -> float:
+    """Return the share of its samples that a client keeps for evaluation."""
+    return setting.local_test_fraction + setting.local_validation_fraction
 
 
 def _dealt_samples(setting: Setting) -> float:

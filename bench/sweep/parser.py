@@ -176,13 +176,13 @@ def _parse_words(words: Sequence[str], prog: str, place: str = "") -> dict[str, 
         facts = OPTIONS[name].metadata
         if "read" in facts:
             options[name] = facts["read"](value)
-            if not options[name]:
-                raise UsageError(f"{flag(name)} takes a value, and got an empty one{place}")
-            continue
-        if value == "" and not facts["empty"]:
+            is_empty = not options[name]
+        else:
+            is_empty = value == "" and not facts["empty"]
+            with refusing_values(place):
+                check(flag(name), value, facts["bounds"])
+        if is_empty:
             raise UsageError(f"{flag(name)} takes a value, and got an empty one{place}")
-        with refusing_values(place):
-            check(flag(name), value, facts["bounds"])
     return options
 
 
