@@ -116,9 +116,34 @@ def _round_seconds(
     Raises:
         RuntimeError: the run diverged, and there is nothing left to time.
     """
-    public = setting.public_set
+    constants = info(setting.dataset)
+    auxiliary = setting.auxiliary_per_class * constants.num_classes
+    if setting.public_set is not None:
+        _, auxiliary = setting.public_set
+    held_out = HELD_OUT if setting.validation_fraction else 0
+    dataset, split = made_up(constants, 1, batches * setting.batch_size, auxiliary, held_out, TESTS)
+    counted = entry(algorithm).server_steps
+    if counted:
+        values = {**values, counted: server_steps}
+    built = build(algorithm, **values)
+    timed = _of_one_client(setting, epochs, evaluated)
+    run = Simulation(built, timed, 0, dataset, constants, split, backend="loop")
+    times: list[float] = []
+    while len(times) < SETTLED + ROUNDS or sum(times[SETTLED:]) < SECONDS:
+        began = time.thread_time()
+        run.advance()
+        times.append(time.thread_time() - began)
+        if run.done:
+            raise RuntimeError(f"{algorithm} diverged on made-up samples: {run.progress.complaint}")
+        if len(times) > 1 and sum(times) > LONGEST:
+            break
+    return statistics.median(times[min(SETTLED, len(times) // 2) :])
+
+
+def _of_one_client(setting: Setting, epochs: int, evaluated: bool) -> Setting:
+    """Return the setting of timed rounds: one client, which has all samples, and no last round."""
     own = [_without_weights(name) for name in setting.models_of_clients]
-    setting = replace(
+    return replace(
         setting,
         model=_without_weights(setting.model),
         client_models="/".join(own) if setting.client_models else "",
@@ -139,27 +164,6 @@ def _round_seconds(
         start_from="",
         public="",
     )
-    constants = info(setting.dataset)
-    auxiliary = setting.auxiliary_per_class * constants.num_classes
-    if public is not None:
-        auxiliary = public[1]
-    held_out = HELD_OUT if setting.validation_fraction else 0
-    dataset, split = made_up(constants, 1, batches * setting.batch_size, auxiliary, held_out, TESTS)
-    counted = entry(algorithm).server_steps
-    if counted:
-        values = {**values, counted: server_steps}
-    built = build(algorithm, **values)
-    run = Simulation(built, setting, 0, dataset, constants, split, backend="loop")
-    times: list[float] = []
-    while len(times) < SETTLED + ROUNDS or sum(times[SETTLED:]) < SECONDS:
-        began = time.thread_time()
-        run.advance()
-        times.append(time.thread_time() - began)
-        if run.done:
-            raise RuntimeError(f"{algorithm} diverged on made-up samples: {run.progress.complaint}")
-        if len(times) > 1 and sum(times) > LONGEST:
-            break
-    return statistics.median(times[min(SETTLED, len(times) // 2) :])
 
 
 def _without_weights(model: str) -> str:

@@ -50,19 +50,10 @@ class ServerSteps:
         state = tensors(state, self._device, self._dtype)
         inputs = tensors(inputs, self._device, self._dtype)
         given = tensors(given, self._device, self._dtype)
-        lengths = {len(tensor) if tensor.dim() else None for tensor in leaves(inputs)}
-        if len(lengths) != 1 or None in lengths:
-            raise ValueError(
-                "a server's steps are as many as the leading axis of their inputs is long: give "
-                "tensors of one common length, got shapes "
-                f"{[tuple(tensor.shape) for tensor in leaves(inputs)]}"
-            )
-        count = lengths.pop() or 0
-        make = self._capture() if count else None
+        count = _common_length(inputs)
+        executor = self._executor(key) if count else None
         reason = ""
-        if make is not None and key not in self._executors:
-            self._executors[key] = make()
-        if make is not None and (executor := self._executors[key]) is not None:
+        if executor is not None:
             from bench.engine.stacked.step_executors import NotCapturable
 
             try:
@@ -85,6 +76,15 @@ class ServerSteps:
                 stacklevel=2,
             )
         return detached_copy(state)  # a view of the inputs would keep all of them
+
+    def _executor(self, key: tuple[ServerStep, Net]) -> StepExecutor | None:
+        """Return the executor that captures a step, or None if the step is not captured."""
+        make = self._capture()
+        if make is None:
+            return None
+        if key not in self._executors:
+            self._executors[key] = make()
+        return self._executors[key]
 
     def _replayed(
         self,
@@ -249,6 +249,18 @@ class FedView:
     ) -> Any:
         """Take one step for each of `inputs`, on a GPU captured once; returns the last state."""
         return self.steps.repeat(step, state, inputs, given, net)
+
+
+def _common_length(inputs: Any) -> int:
+    """Return the length of the tensors' leading axes; raises ValueError if it is not the same."""
+    lengths = {len(tensor) if tensor.dim() else None for tensor in leaves(inputs)}
+    if len(lengths) != 1 or None in lengths:
+        raise ValueError(
+            "a server's steps are as many as the leading axis of their inputs is long: give "
+            "tensors of one common length, got shapes "
+            f"{[tuple(tensor.shape) for tensor in leaves(inputs)]}"
+        )
+    return lengths.pop() or 0
 
 
 def _refuse_bound_values(step: ServerStep) -> None:
