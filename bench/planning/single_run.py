@@ -14,7 +14,7 @@ from algorithms import ALGORITHMS, entry
 from algorithms.plugins import define, path_of
 from bench.errors import UsageError, refusing_values
 from bench.planning.given import find_algorithm
-from bench.planning.options import EMBEDDED_DATASET, SweepOptions
+from bench.planning.options import EMBEDDED_DATASET, SweepOptions, Texts
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
@@ -86,36 +86,18 @@ def plan_of_one(
             configuration, by itself and in `setting`.
     """
     merged: dict[str, Any] = {}
-    hyper = entry(algorithm).defaults()
-    values: dict[str, tuple[str, ...]] = {}
+    values: dict[str, Texts] = {}
     for layer in layers:
         merged.update(layer)
-        setting = layer.get("setting") or {}
-        if not isinstance(setting, Mapping):
-            raise UsageError(f"setting must be a mapping of fields of the setting, got {setting!r}")
-        flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
-        if layer.get("dataset") is not None:
-            flat["dataset"] = layer["dataset"]
-        for name, value in setting.items():
-            if name in flat and str(value) != str(flat[name]):
-                hint = f"; the hyper-parameter is {algorithm}.{name}" if name in hyper else ""
-                raise UsageError(
-                    f"{name} is given twice: {value!r} in `setting` and {flat[name]!r} by itself"
-                    f"{hint}"
-                )
-        only_hyper = hyper.keys() - setting_fields().keys()
-        for name, value in {**setting, **flat}.items():
-            full_name = f"{algorithm}.{name}" if name in only_hyper else name
-            if isinstance(value, list | tuple):
-                raise UsageError(f"{name} takes one value, got {value!r}{_as_text(name, value)}")
-            values[full_name] = (str(value),)
+        values |= _texts_of(algorithm, layer)
     (dataset,) = values.pop("dataset", (EMBEDDED_DATASET,))
     space = SPACES.get((merged.get("paper") or "", dataset, algorithm))
     alpha = None
     with suppress(ValueError):  # which planning refuses with a message
         alpha = float(values["alpha"][0]) if "alpha" in values else None
     reported = space.reported(alpha) if space else {}
-    for name, value in {**hyper, **reported}.items():  # one configuration, never a grid
+    own = {**entry(algorithm).defaults(), **reported}
+    for name, value in own.items():  # one configuration, never a grid
         values.setdefault(f"{algorithm}.{name}", (str(value),))
     options = replace(
         options or SweepOptions(),
@@ -135,6 +117,31 @@ def plan_of_one(
     run_spec = plan.run_specs[0]
     run_spec = replace(run_spec, setting=replace(run_spec.setting, **preset), seed=seed)
     return replace(plan, run_specs=(run_spec,), tuned=())
+
+
+def _texts_of(algorithm: str, layer: Mapping[str, Any]) -> dict[str, Texts]:
+    """Return the values of a configuration as a sweep has them; raises as `plan_of_one`."""
+    setting = layer.get("setting") or {}
+    if not isinstance(setting, Mapping):
+        raise UsageError(f"setting must be a mapping of fields of the setting, got {setting!r}")
+    flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
+    if layer.get("dataset") is not None:
+        flat["dataset"] = layer["dataset"]
+    hyper = entry(algorithm).defaults()
+    for name, value in setting.items():
+        if name in flat and str(value) != str(flat[name]):
+            hint = f"; the hyper-parameter is {algorithm}.{name}" if name in hyper else ""
+            raise UsageError(
+                f"{name} is given twice: {value!r} in `setting` and {flat[name]!r} by itself{hint}"
+            )
+    only_hyper = hyper.keys() - setting_fields().keys()
+    texts: dict[str, Texts] = {}
+    for name, value in {**setting, **flat}.items():
+        full_name = f"{algorithm}.{name}" if name in only_hyper else name
+        if isinstance(value, list | tuple):
+            raise UsageError(f"{name} takes one value, got {value!r}{_as_text(name, value)}")
+        texts[full_name] = (str(value),)
+    return texts
 
 
 def _as_text(name: str, values: Sequence[Any]) -> str:
