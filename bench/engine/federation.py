@@ -41,26 +41,27 @@ class Federation:
         self.dtype = dtype
         self._num_classes = info.num_classes
         self._give(split.clients)
-        self.validation = torch.from_numpy(split.validation).to(device)
+        self.validation = self._placed(split.validation)
         # The test samples of each source if clients hold one source each, else all in one part
         # (None); and the validation samples that go with each part.
         self.test_parts: tuple[Tensor | None, ...] = (None,)
         self.validation_parts: tuple[Tensor, ...] = (self.validation,)
         if setting.partition == "by_source" and (groups := dataset.test_groups) is not None:
             sources = np.unique(groups)
-            self.test_parts = tuple(
-                torch.from_numpy(np.flatnonzero(groups == each)).to(device) for each in sources
-            )
+            of_sources = [np.flatnonzero(groups == each) for each in sources]
+            self.test_parts = tuple(map(self._placed, of_sources))
             self.validation_parts *= len(sources)
             if dataset.train_groups is not None:
                 held_out = dataset.train_groups[split.validation]
                 parts = [split.validation[held_out == each] for each in sources]
-                self.validation_parts = tuple(torch.from_numpy(part).to(device) for part in parts)
-        self.local_tests = tuple(torch.from_numpy(index).to(device) for index in split.local_tests)
-        self.local_validations = tuple(
-            torch.from_numpy(index).to(device) for index in split.local_validations
-        )
-        self.auxiliary = torch.from_numpy(split.auxiliary).to(device)
+                self.validation_parts = tuple(map(self._placed, parts))
+        self.local_tests = tuple(map(self._placed, split.local_tests))
+        self.local_validations = tuple(map(self._placed, split.local_validations))
+        self.auxiliary = self._placed(split.auxiliary)
+
+    def _placed(self, positions: Positions) -> Tensor:
+        """Move positions to the device."""
+        return torch.from_numpy(positions).to(self.device)
 
     def _give(self, clients: Sequence[Positions]) -> None:
         """Give the clients these training samples each."""
