@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -75,6 +75,13 @@ class RunContext:
     def of(self, client: int) -> RunContext:
         """Return the context with a client's own network."""
         return self.of_clients[client % len(self.of_clients)] if self.of_clients else self
+
+    def places_by_model(self, clients: Iterable[int]) -> dict[str, list[int]]:
+        """Return, by name of the model, the places among `clients` of those that have it."""
+        places: dict[str, list[int]] = {}
+        for place, client in enumerate(clients):
+            places.setdefault(self.of(client).model, []).append(place)
+        return places
 
     def with_model(self, model: RunModel) -> RunContext:
         """Return the context of clients that have a model of their own."""
@@ -253,11 +260,10 @@ class RoundWork:
 
     def parts(self) -> list[RoundWork]:
         """Return the round's parts, each with the clients of one model, as they have it."""
-        by_model: dict[str, list[ClientWork]] = {}
-        for work in self.clients:
-            by_model.setdefault(self.context.of(work.client).model, []).append(work)
+        by_model = self.context.places_by_model(work.client for work in self.clients)
         parts = []
-        for works in by_model.values():
+        for places in by_model.values():
+            works = [self.clients[place] for place in places]
             own = self.of(works[0].client)
             parts.append(self if own is self else replace(own, clients=works))
         return parts

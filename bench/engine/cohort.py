@@ -101,11 +101,8 @@ class ClientCohort:
     @property
     def groups(self) -> dict[str, ClientCohort]:
         """The clients that have one model, by its name."""
-        ids = self.ids.tolist()
-        names = [self.context.of(client).model for client in ids]
         groups = {}
-        for model in dict.fromkeys(names):
-            places = [place for place, name in enumerate(names) if name == model]
+        for model, places in self.context.places_by_model(self.ids.tolist()).items():
             index = torch.tensor(places, device=self.ids.device)
             groups[model] = replace(
                 self, ids=self.ids[index], num_examples=self.num_examples[index]
@@ -137,7 +134,7 @@ class ClientCohort:
         """
         request = next(self._numbers)
         clients: list[int] = self.ids.tolist()
-        models = list(dict.fromkeys(self.context.of(client).model for client in clients))
+        models = self.context.places_by_model(clients)
         if len(models) > 1:
             raise ValueError(
                 "gradients are those of one model, and the clients have unlike ones "
@@ -212,15 +209,13 @@ def gathered(context: RunContext, trained: Sequence[ClientResult]) -> Upload:
     if not by_model:
         whole: Upload = stack([result.upload for result in trained])
         return whole
-    groups: dict[str, list[ClientResult]] = {}
-    for result in trained:
-        groups.setdefault(context.of(result.client).model, []).append(result)
+    groups = context.places_by_model(result.client for result in trained)
     names = trained[0].upload.keys()
     uploads: Upload = stack([without(result.upload, *by_model) for result in trained])
     for name in [name for name in by_model if name in names]:
         uploads[name] = {}
-        for model, results in groups.items():
-            uploads[name][model] = stack([result.upload[name] for result in results])
+        for model, places in groups.items():
+            uploads[name][model] = stack([trained[place].upload[name] for place in places])
     return uploads
 
 
