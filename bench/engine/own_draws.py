@@ -1,4 +1,4 @@
-"""Random numbers that a model from outside draws by itself, found by running it beforehand.
+"""Trial passes that find what a model from outside draws, keeps, and cannot do in a stack.
 
 Layers such as `nn.Dropout` take their masks from a key (`bench.engine.dropout`). Others draw from
 torch's, numpy's or Python's global generator: `F.dropout`, the dropout inside
@@ -8,7 +8,7 @@ can be repeated and resumed. Neither vmap nor a captured step can repeat them.
 
 Further passes show whether a model is a function of its parameters, its floating-point buffers and
 its samples, as the engine takes it to be: what else it keeps would be lost between clients, between
-training and evaluation, and by a resumed run.
+training and evaluation, and by a resumed run. The last ones compare a stack with single clients.
 """
 
 from __future__ import annotations
@@ -156,13 +156,13 @@ def _of_samples(
     """Return features in training and gradients of a loss, both of some samples."""
 
     def loss(params: Params, x: Tensor) -> Tensor:
-        with net.dropout(step_keys(torch.Generator().manual_seed(0), 1)[0]):
+        with net.dropout(step_keys(_same_draws(), 1)[0]):
             outputs = net(params, x)
         features.append(outputs.features[part].detach())
         return outputs.logits[part].square()
 
     features: list[Tensor] = []
-    with torch.enable_grad(), seeded(torch.Generator().manual_seed(0)):
+    with torch.enable_grad(), seeded(_same_draws()):
         gradients = _sure_gradients(model, net, loss, params, x)
     return features[0], gradients
 
@@ -260,9 +260,14 @@ def refuse(model: str, layer: str, where: str) -> UsageError:
     )
 
 
+def _same_draws() -> torch.Generator:
+    """Make the generator of a pass, which gives every pass the same numbers."""
+    return torch.Generator().manual_seed(0)
+
+
 def _inputs(shape: tuple[int, ...], is_text: bool) -> Tensor:
     """Make inputs that are not zero, because a draw may be multiplied by them."""
-    generator = torch.Generator().manual_seed(0)
+    generator = _same_draws()
     if is_text:
         texts = torch.randint(1, TOKENS - 1, (SAMPLES, *shape), generator=generator)
         texts[-1, 0] = TOKENS - 1  # which no other sample has
@@ -292,7 +297,7 @@ def _drawing_in(model: str, module: nn.Module, x: Tensor) -> str:
         for part in names:
             handles.append(part.register_forward_pre_hook(enter))
             handles.append(part.register_forward_hook(leave))
-        with seeded(torch.Generator().manual_seed(0)):
+        with seeded(_same_draws()):
             states = global_states()
             _pass(module, x)
             if not drawing and global_states() != states:
@@ -390,7 +395,7 @@ def _three_passes(
         for name, value in tensors_of(module).items():
             if name in values and value.shape == values[name].shape:
                 value.copy_(values[name])
-        with seeded(torch.Generator().manual_seed(0)):
+        with seeded(_same_draws()):
             output = _pass(module, x)
         if not torch.equal(x, inputs):
             raise KIND.error(model, "changes its inputs in place: begin `forward` by x = x.clone()")
@@ -508,7 +513,7 @@ def _values(module: nn.Module, dtype: torch.dtype = torch.float32) -> Params:
 def _seeded_features(
     call: Callable[[Params, Tensor], Outputs], params: Params, x: Tensor
 ) -> Tensor:
-    with seeded(torch.Generator().manual_seed(0)):
+    with seeded(_same_draws()):
         return call(params, x).features
 
 
