@@ -29,7 +29,7 @@ from algorithms.forward import joined
 from bench.engine.federation import ClientInputs, Federation
 from bench.engine.hook_results import typed
 from bench.engine.network import Network
-from bench.engine.optimizers import Optimizer, decays
+from bench.engine.optimizers import Optimizer
 from bench.engine.process import float32_products
 from bench.engine.pytree import detached_copy, has_nan, num_bytes, shapes, tensors, without
 from bench.engine.rng import nothing_drawn, seeded, stream
@@ -87,7 +87,7 @@ class RunContext:
         """Return the context of clients that have a model of their own."""
         net = model.net
         fed = replace(self.fed, net=net, initialise=model.draw)
-        optimizer = Optimizer(self.setting, decays(self.setting, net.trainable, net.norms))
+        optimizer = Optimizer.of(self.setting, net)
         return replace(self, model=model.name, net=net, fed=fed, optimizer=optimizer)
 
     def received(self, message: Message) -> Message:

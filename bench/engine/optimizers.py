@@ -14,6 +14,7 @@ from itertools import compress
 import torch
 from torch import Tensor
 
+from bench.engine.network import Network
 from bench.engine.pytree import along_first_axis
 from search_spaces.setting import Setting
 
@@ -24,7 +25,7 @@ Rate = float | Tensor
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The local optimiser of a setting.
+    """The local optimiser of a setting, for the trainable tensors of one network.
 
     Args:
         setting: its `optimizer`, momentum, decay, clipping and Adam fields are read.
@@ -33,6 +34,11 @@ class Optimizer:
 
     setting: Setting
     decayed: tuple[bool, ...]
+
+    @staticmethod
+    def of(setting: Setting, net: Network) -> Optimizer:
+        """Make the optimiser for a network."""
+        return Optimizer(setting, decays(setting, net.trainable, net.norms))
 
     def init(self, params: Sequence[Tensor]) -> State:
         """Make a fresh state, as each round begins with one."""

@@ -42,10 +42,10 @@ from bench.engine.federation import Federation
 from bench.engine.hook_results import typed
 from bench.engine.loop import Loop
 from bench.engine.network import Network
-from bench.engine.optimizers import Optimizer, decays
+from bench.engine.optimizers import Optimizer
 from bench.engine.pytree import num_bytes, shapes, tensors, to
 from bench.engine.rng import stream
-from bench.engine.run_models import run_models
+from bench.engine.run_models import RunModel, run_models
 from bench.engine.server_context import FedView, PublicData, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
@@ -137,21 +137,7 @@ class Simulation:
             steps=ServerSteps(self.net, self.device, dtype, lambda: weak_self.trainer.server),
             initialise=shared_model.draw,
         )
-        self.context = RunContext(
-            algorithm=algorithm,
-            setting=setting,
-            seed=seed,
-            model=setting.model,
-            net=self.net,
-            fed=self.fed,
-            federation=self.federation,
-            optimizer=Optimizer(setting, decays(setting, self.net.trainable, self.net.norms)),
-            draws=next((model.drawing for model in models.values() if model.drawing), ""),
-            from_outside=any(model.from_outside for model in models.values()),
-        )
-        if setting.client_models:
-            dealt = tuple(self.context.with_model(model) for model in of_clients)
-            self.context = replace(self.context, of_clients=dealt)
+        self.context = run_context(algorithm, setting, models, self.fed, self.federation)
         self._finetuning = finetuning(self.context, holders)
         with self.context.products(), self.context.own_draws("server", 0):
             first = algorithm.init_server(self.fed, shared_model.initial)
@@ -568,6 +554,32 @@ class Simulation:
         measures = {**mean_measures(scores), **own, **shared}
         curve = self.progress.curves.setdefault(suffix, [])
         curve.extend((self.round, name, float(value)) for name, value in measures.items())
+
+
+def run_context(
+    algorithm: Algorithm,
+    setting: Setting,
+    models: Mapping[str, RunModel],
+    fed: FedView,
+    federation: Federation,
+) -> RunContext:
+    """Make the context of a run, whose `models` are by name, and those of clients' own models."""
+    context = RunContext(
+        algorithm=algorithm,
+        setting=setting,
+        seed=fed.seed,
+        model=setting.model,
+        net=fed.net,
+        fed=fed,
+        federation=federation,
+        optimizer=Optimizer.of(setting, fed.net),
+        draws=next((model.drawing for model in models.values() if model.drawing), ""),
+        from_outside=any(model.from_outside for model in models.values()),
+    )
+    if not setting.client_models:
+        return context
+    dealt = tuple(context.with_model(models[name]) for name in setting.models_of_clients)
+    return replace(context, of_clients=dealt)
 
 
 def finetuning(context: RunContext, holders: Sequence[Positions]) -> RunContext:
