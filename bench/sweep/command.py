@@ -23,6 +23,7 @@ from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, setting_identity
 from bench.planning.search import run_specs_of
 from bench.provenance import command_columns
+from bench.sweep.feasible import fitting_plan, prepare_data
 from bench.sweep.parser import parse
 from bench.sweep.preflight import (
     check_algorithms,
@@ -30,11 +31,9 @@ from bench.sweep.preflight import (
     check_start,
     check_track,
     completed,
-    fitting_plan,
     gpu_share,
     mirror_url,
     other_data_notes,
-    prepare_data,
     resolve,
     track_notes,
 )

@@ -1,7 +1,7 @@
 """Preparation of a sweep: its execution on this machine, and checks before the first trial.
 
-The checks cover methods from outside, the result folder, data, weights, partitions, and stored
-models to start from. Imports neither torch nor ray.
+The checks cover methods from outside, the result folder, and stored models to start from; those
+of the data are in `bench.sweep.feasible`. Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from algorithms import ALGORITHMS, entry
 from algorithms.entry_points import names_of_rows
 from bench import artifacts, data, is_ours
-from bench.errors import EnvironmentProblem, Unfit, UsageError
+from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import Execution
 from bench.executors.factories import make_sampler, make_scheduler
 from bench.executors.runner import import_executor
@@ -33,13 +33,11 @@ from bench.machine import (
     resolve_device,
     resolve_pack,
 )
-from bench.models import is_from_outside, parse
+from bench.models import is_from_outside
 from bench.planning.options import COMMAND_LINE, SweepOptions
 from bench.planning.plan import Plan
-from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.planning.search import Search
-from bench.planning.settings import NEEDED_BY
 from bench.planning.tables import needs_local_accuracy
 from bench.terminal.console import say
 from bench.terminal.words import counted, resolved, result_folder, seeds_in_words
@@ -48,11 +46,6 @@ from leaderboards.rows.files import PARTS, is_regular, part_of
 from leaderboards.rows.schema import TRACKED_COLUMN
 from leaderboards.shell_text import shell_command
 from search_spaces import Setting
-
-if TYPE_CHECKING:
-    from bench.data import Dataset
-
-_ENOUGH = 2  # samples on the smallest client, for BatchNorm
 
 
 def completed(options: SweepOptions) -> SweepOptions:
@@ -344,136 +337,16 @@ def _run_self_test(name: str, version: int) -> tuple[tuple[str, ...], tuple[str,
     return tuple(problems), tuple(remarks)
 
 
-def prepare_data(plan: Plan, run_specs: Sequence[RunSpec], execution: Execution) -> None:
-    """Fetch each data set once, before all workers need it at once, and draw the partitions.
-
-    `run_specs`: the runs to do, and those that may follow.
-
-    Raises Unfit if some algorithms cannot run on these partitions, UsageError if none can;
-    EnvironmentProblem if data or weights are missing or altered.
-    """
-    from bench.models import weights
-
-    parts: list[RunSpec | Search] = [*run_specs, *plan.searches]
-    models: dict[str, None] = {}
-    publics: dict[str, None] = {}
-    for part in parts:
-        models |= dict.fromkeys(part.setting.models)
-        if part.setting.public_set:
-            publics[part.setting.public_set[0]] = None
-    for model in models:
-        weights.provide(model, execution.data_dir, execution.offline)
-    load = partial(data.load, folder=execution.data_dir, offline=execution.offline)
-    for name in publics:
-        load(name)
-    needs = unmet_needs(plan, run_specs, load)
-    if needs:
-        algorithms = dict.fromkeys(part.algorithm for part in parts)
-        raise Unfit(needs, [name for name in algorithms if name not in needs])
-
-
-def fitting_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) -> Plan:
-    """Make the plan of options; of `--algo all`, without those that cannot run on the data here.
-
-    `left_out`: algorithms that are known not to run, and what each needs.
-
-    Raises UsageError as `make_plan` does.
-    """
-    plan = make_plan(options, left_out)
-    while options.every_algorithm:
-        needs: dict[str, str] = {}
-        with suppress(UsageError, EnvironmentProblem):  # whoever trains gets the error
-            needs = unmet_needs(plan, plan.run_specs, partial(data.read, folder=options.data_dir))
-        if not needs:
-            break
-        plan = make_plan(options, {**plan.left_out, **needs})
-    return plan
-
-
-def unmet_needs(
-    plan: Plan,
-    run_specs: Sequence[RunSpec],
-    read: Callable[[str], Dataset | None],
-) -> dict[str, str]:
-    """Find the algorithms that cannot run on the data, while others can.
-
-    Args:
-        plan: whose searches are checked beside `run_specs`.
-        run_specs: the runs to check.
-        read: returns a data set, or None if it is not here: then nothing is said about it.
-
-    Returns:
-        What each of them needs, by name.
-
-    Raises:
-        UsageError: a partition cannot be drawn, or no algorithm can run on it.
-    """
-    from bench.data.splits import split_like
-
-    cases = [(run_spec.algorithm, run_spec.setting, run_spec.seed) for run_spec in run_specs]
-    for search in plan.searches:
-        seeds = range(plan.options.seeds)
-        cases += [(search.algorithm, search.setting, seed) for seed in seeds]
-    cases.sort(key=lambda case: case[1].dataset)  # few are in memory at once
-    names = list(dict.fromkeys(name for name, _, _ in cases))
-    # Many runs share a partition, which takes milliseconds to draw, or with many samples seconds.
-    smallest: dict[tuple[Setting, int], int] = {}
-    needs: dict[str, str] = {}
-    problems: list[UsageError] = []
-    for name, setting, seed in cases:
-        key = (split_like(setting), seed)
-        if key not in smallest:
-            try:
-                smallest[key] = _smallest_client(setting, seed, read)
-            except UsageError as error:
-                smallest[key] = _ENOUGH
-                owners = _owners_of_auxiliary(plan, names, setting, seed, read)
-                if not owners:
-                    raise
-                needs |= dict.fromkeys(owners, f"the server's own samples, and {error}")
-                problems.append(error)
-        too_small = smallest[key] < _ENOUGH and "pooled" not in entry(name).needs
-        normed = [model for model in setting.models if parse(model).has_batchnorm]
-        if too_small and normed:
-            statistics = f"BatchNorm ({normed[0]}), which takes statistics over a batch"
-            needs[name] = f"{statistics}, and a client has {smallest[key]} sample"
-            advice = "use fewer clients, a larger alpha, or a model without BatchNorm"
-            problems.append(UsageError(f"{name} has {needs[name]}: {advice}"))
-    if problems and len(needs) == len(names):
-        raise problems[0]
-    return needs
-
-
-def _smallest_client(setting: Setting, seed: int, read: Callable[[str], Dataset | None]) -> int:
-    """Count the samples of the smallest client, `_ENOUGH` without the data.
-
-    Raises UsageError as `split` does.
-    """
-    from bench.data.splits import split
-
-    dataset = read(setting.dataset)
-    if dataset is None:
-        return _ENOUGH
-    clients = split(setting, dataset.train_y, seed, dataset.train_groups).clients
-    return min(len(index) for index in clients)
-
-
-def _owners_of_auxiliary(
-    plan: Plan,
-    names: Iterable[str],
-    setting: Setting,
-    seed: int,
-    read: Callable[[str], Dataset | None],
-) -> list[str]:
-    """List the algorithms for which the server takes samples, if there are too few just for it."""
-    if not plan.origins.get("auxiliary_per_class", "").startswith(NEEDED_BY):
-        return []
-    try:
-        _smallest_client(replace(setting, auxiliary_per_class=0), seed, read)
-    except UsageError:
-        return []
-    wanted = {"auxiliary"} if setting.public_set else {"auxiliary", "public"}
-    return [name for name in names if wanted & entry(name).needs]
+def check_track(plan: Plan) -> None:
+    """Raise UsageError for `--track drift` of clients with unlike models."""
+    if "drift" not in plan.options.track:
+        return
+    for part in [*plan.parts, *plan.confirming]:
+        if part.setting.client_models:
+            raise UsageError(
+                "--track drift compares the gradients of clients, which "
+                f"client_models={part.setting.client_models} gives unlike models: leave out either"
+            )
 
 
 def track_notes(plan: Plan, run_specs: Sequence[RunSpec], out: Path) -> Iterator[str]:
@@ -545,18 +418,6 @@ def full_keys(starts: Iterable[str], out: Path) -> tuple[str, ...]:
     client.
     """
     return tuple(str(_row_with_model(start, out)["run_key"]) for start in starts)
-
-
-def check_track(plan: Plan) -> None:
-    """Raise UsageError for `--track drift` of clients with unlike models."""
-    if "drift" not in plan.options.track:
-        return
-    for part in [*plan.parts, *plan.confirming]:
-        if part.setting.client_models:
-            raise UsageError(
-                "--track drift compares the gradients of clients, which "
-                f"client_models={part.setting.client_models} gives unlike models: leave out either"
-            )
 
 
 def check_start(plan: Plan, out: Path) -> None:

@@ -23,7 +23,7 @@ from bench.errors import UsageError
 from bench.planning.options import SweepOptions
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.sweep import command as sweep
-from bench.sweep.preflight import fitting_plan
+from bench.sweep.feasible import fitting_plan
 from leaderboards import Store, run_key
 from search_spaces import Setting
 
