@@ -15,7 +15,7 @@ from bench.errors import EXIT_OK, UsageError
 from bench.execution import default_out
 from bench.planning.confirm import confirmation
 from bench.planning.options import SweepOptions
-from bench.planning.run_spec import trial_name, varied_names
+from bench.planning.trial_names import trial_name, varied_names
 from bench.planning.two_stage import second_stage
 from bench.state_files import FOLDER, KEY, STATE_VERSION, saved_runs
 from bench.stored.results import Named, named_runs

@@ -17,8 +17,9 @@ from bench.execution import are_enough
 from bench.executors.factories import SAMPLER, make_sampler, naming
 from bench.planning.configurations import keeps_relations
 from bench.planning.plan import Plan
-from bench.planning.run_spec import RunSpec, Varied, setting_of, varied_names
+from bench.planning.run_spec import RunSpec, setting_of
 from bench.planning.search import Search, run_specs_of
+from bench.planning.trial_names import Varied, varied_names
 from bench.state_files import STATE_VERSION, saved_runs
 from leaderboards import Store, canonical_json
 from leaderboards.selection import (

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
-from bench.planning.run_spec import RunSpec, Varied, samples_of, trial_name
+from bench.planning.run_spec import RunSpec
+from bench.planning.trial_names import Varied, trial_name
+from bench.planning.work import samples_of
 from bench.terminal.console import tell
 from bench.terminal.words import counted, duration
 from leaderboards.shell_text import printable

@@ -32,7 +32,8 @@ from bench.executors.ray_cluster import ClusterLost, Watch, concurrent, give_up,
 from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.trials import Trials, contest, evaluated_round, scheduled
 from bench.planning.plan import Plan
-from bench.planning.run_spec import RunSpec, varied_names
+from bench.planning.run_spec import RunSpec
+from bench.planning.trial_names import varied_names
 from search_spaces import Setting
 
 if TYPE_CHECKING:

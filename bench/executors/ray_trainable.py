@@ -27,8 +27,9 @@ from bench.execution import BACKENDS, Execution, default_out
 from bench.executors.trials import divert_warnings
 from bench.machine import count_gpus
 from bench.planning.given import LABEL, PUBLIC
-from bench.planning.run_spec import RunSpec, Varied
+from bench.planning.run_spec import RunSpec
 from bench.planning.single_run import SPECIAL_KEYS, check_names, name_of, run_spec_of
+from bench.planning.trial_names import Varied
 from bench.provenance import command_columns
 from bench.terminal.words import tracks_of, whole_path
 from leaderboards.numbers import CLIENT_ACCURACY, Point

@@ -24,7 +24,7 @@ from bench.execution import Execution
 from bench.executors.progress import Events, Observer, Quiet, Watched, watched
 from bench.executors.trials import Interruption, Trials, divert_warnings
 from bench.planning.plan import Plan
-from bench.planning.run_spec import varied_names
+from bench.planning.trial_names import varied_names
 from leaderboards.rows.files import part_of
 
 if TYPE_CHECKING:

@@ -21,13 +21,11 @@ from algorithms import ALGORITHMS, entry
 from bench.data.download import cache_dir
 from bench.errors import UsageError
 from bench.planning.packing import program_of
-from bench.planning.run_spec import (
-    RunSpec,
-    client_models_version,
+from bench.planning.run_spec import RunSpec, client_models_version, model_version
+from bench.planning.work import (
     client_size,
     clients_of,
     evaluations_of,
-    model_version,
     own_samples,
     samples_of,
     server_tests,

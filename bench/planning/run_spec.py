@@ -1,4 +1,4 @@
-"""`RunSpec`, a fully resolved run with the keys of its rows, and the names of trials.
+"""`RunSpec`, a fully resolved run with the keys of its rows.
 
 Imports neither torch nor ray.
 """
@@ -6,12 +6,9 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from algorithms import ALGORITHMS, Entry, algorithm_of, entry
 from bench import data, models
@@ -214,139 +211,6 @@ def setting_of(text: str) -> Setting:
     return Setting(**{name: value for name, value in json.loads(text).items() if name in fields})
 
 
-def clients_of(run_spec: RunSpec) -> tuple[int, float]:
-    """Count the clients that train in a round, and the samples of each, as if of equal size."""
-    setting = run_spec.setting
-    size = client_size(setting)
-    if "pooled" in entry(run_spec.algorithm).needs:
-        return 1, size * setting.training_clients
-    return setting.cohort_size, size
-
-
-def client_size(setting: Setting) -> float:
-    """Count the samples that a client trains on."""
-    return _dealt_samples(setting) * (1 - _kept_share(setting)) / setting.num_clients
-
-
-def samples_of(run_spec: RunSpec) -> float:
-    """Count the samples that a run trains on, over all epochs."""
-    setting = run_spec.setting
-    clients, size = clients_of(run_spec)
-    per_round = clients * (setting.batch_size if setting.step_rule == "batches" else size)
-    return per_round * setting.local_epochs * setting.rounds
-
-
-def evaluations_of(setting: Setting) -> int:
-    """Count the rounds of a run that are evaluated."""
-    return math.ceil(setting.rounds / setting.evaluate_every)
-
-
-def server_tests(setting: Setting) -> float:
-    """Count the samples of the server that one model is evaluated on: tests and validation."""
-    dataset = data.info(setting.dataset)
-    held_out = dataset.train_size * setting.fraction * setting.validation_fraction
-    return dataset.test_size + held_out
-
-
-def own_samples(setting: Setting) -> float:
-    """Count the samples that all clients together keep for evaluation."""
-    return _dealt_samples(setting) * _kept_share(setting)
-
-
-def _kept_share(setting: Setting) -> float:
-    """Return the share of its samples that a client keeps for evaluation."""
-    return setting.local_test_fraction + setting.local_validation_fraction
-
-
-def _dealt_samples(setting: Setting) -> float:
-    """Count the samples that the partition gives to all clients together."""
-    from bench.data.partition import partition  # numpy
-
-    per_class = partition(setting.partition).per_class
-    if per_class:
-        return per_class * setting.classes_per_client * setting.num_clients
-    dataset = data.info(setting.dataset)
-    samples = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
-    return samples - setting.auxiliary_per_class * dataset.num_classes
-
-
 def shortened(setting: Setting, base: Setting) -> bool:
     """Tell whether a run has fewer rounds, fewer epochs or less data than the paper's."""
     return any(getattr(setting, name) < getattr(base, name) for name in SHORTENING)
-
-
-# Names of trials: the algorithm, and the fields and hyper-parameters that vary.
-
-
-@dataclass(frozen=True)
-class Varied:
-    """The setting fields and hyper-parameters that differ between the runs of one algorithm."""
-
-    fields: tuple[str, ...] = ()
-    hyperparameters: tuple[str, ...] = ()
-
-
-def varied_names(run_specs: Sequence[RunSpec]) -> dict[str, Varied]:
-    """Find by algorithm the names in which its runs differ.
-
-    The model is one if most runs of the sweep have another.
-    """
-    usual = Counter(run_spec.setting.model for run_spec in run_specs).most_common(1)
-    by_algorithm: dict[str, list[RunSpec]] = {}
-    for run_spec in run_specs:
-        by_algorithm.setdefault(run_spec.algorithm, []).append(run_spec)
-    names = {}
-    for algorithm, runs in by_algorithm.items():
-        # The seeds of a configuration share one setting and one mapping of hyper-parameters.
-        settings = {id(run_spec.setting): run_spec.setting for run_spec in runs}
-        values = {id(run_spec.hyperparameters): run_spec.hyperparameters for run_spec in runs}
-        fields = _differing(_named_fields(setting) for setting in settings.values())
-        if "model" not in fields and runs[0].setting.model != usual[0][0]:
-            fields = ("model", *fields)
-        names[algorithm] = Varied(fields, _differing(values.values()))
-    return names
-
-
-def trial_name(run_specs: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
-    """Name the trial of some seeds of one configuration, or of some runs of one algorithm."""
-    run_spec = run_specs[0]
-    algorithm = run_spec.algorithm
-    differing = varied.get(algorithm, Varied())
-    inside = varied_names(run_specs)[algorithm]
-    parts = [algorithm]
-    fields = _named_fields(run_spec.setting)
-    for name in differing.fields:
-        if name not in inside.fields:
-            parts.append(f"{name}={text(fields[name])}")
-    for name in differing.hyperparameters:
-        if name not in inside.hyperparameters:
-            value = text(run_spec.hyperparameters[name])
-            parts.append(f"{own_name(algorithm, name)}={value}")
-    count = len(run_specs)
-    seeds = {member.seed for member in run_specs}
-    if count == 1:
-        parts.append(f"seed {run_spec.seed}")
-    elif len({member.configuration.key for member in run_specs}) == 1:
-        parts.append(f"{count} seeds")
-    elif len(seeds) == 1:
-        parts.append(f"{count} runs of seed {run_spec.seed}")
-    else:
-        parts.append(f"{count} runs")
-    return " ".join(parts)
-
-
-def _named_fields(setting: Setting) -> dict[str, Any]:
-    """Return the fields that may name a trial.
-
-    The partition's seed is none of them, because a run's own seed tells it.
-    """
-    return {name: value for name, value in vars(setting).items() if name != "partition_seed"}
-
-
-def _differing(mappings: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """List the names whose values are not all the same."""
-    values: dict[str, set[Any]] = {}
-    for mapping in mappings:
-        for name, value in mapping.items():
-            values.setdefault(name, set()).add(value)
-    return tuple(name for name, texts in values.items() if len(texts) > 1)

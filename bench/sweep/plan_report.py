@@ -28,8 +28,9 @@ from bench.planning.cost_model import (
 )
 from bench.planning.packing import fitting, program_of
 from bench.planning.plan import Plan
-from bench.planning.run_spec import RunSpec, trial_name, varied_names
+from bench.planning.run_spec import RunSpec
 from bench.planning.search import Search, run_specs_of
+from bench.planning.trial_names import trial_name, varied_names
 from bench.sweep.feasible import partition_status
 from bench.sweep.preflight import gpu_share, mirror_url, other_data_notes, track_notes
 from bench.sync.mirror import check_place

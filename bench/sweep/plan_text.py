@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from algorithms import entry
 from bench.execution import Execution
 from bench.planning.plan import Plan
-from bench.planning.run_spec import Varied, trial_name, varied_names
 from bench.planning.tables import name_in_print
+from bench.planning.trial_names import Varied, trial_name, varied_names
 from bench.sweep.plan_report import Report, make_report, sample_run, table_report
 from bench.terminal.console import console, print_json
 from bench.terminal.words import counted, duration, span

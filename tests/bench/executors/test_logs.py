@@ -27,7 +27,7 @@ from bench.executors.logs import Config, Rounds
 from bench.executors.progress import watched
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
-from bench.planning.run_spec import Varied
+from bench.planning.trial_names import Varied
 from bench.sweep.command import main
 from bench.terminal.words import logs_of
 from leaderboards import Store

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from algorithms import entry
-from bench.planning.run_spec import RunSpec, trial_name, varied_names
+from bench.planning.run_spec import RunSpec
+from bench.planning.trial_names import trial_name, varied_names
 from search_spaces import Setting
 
 MLP = Setting(dataset="digits", model="mlp")

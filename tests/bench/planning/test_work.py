@@ -15,7 +15,9 @@ from bench.executors.progress import Tally, watched, work_of
 from bench.planning.cost_model import evaluated_samples, recorded_rates, recorded_time
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
-from bench.planning.run_spec import RunSpec, Varied, samples_of
+from bench.planning.run_spec import RunSpec
+from bench.planning.trial_names import Varied
+from bench.planning.work import samples_of
 from bench.sweep.plan_report import _memory
 from leaderboards import Store
 from search_spaces import SPACES, Setting
