@@ -25,7 +25,7 @@ from bench.planning.settings import choose_setting, settings_of, supply
 from bench.planning.two_stage import first_stage, two_stages, with_common_values
 from bench.terminal.words import text
 from leaderboards.selection import CLIENTS, selected_on
-from search_spaces import SPACES, Grid, Range, Setting, Value, crossed, own_space
+from search_spaces import SPACES, Grid, Range, Setting, Space, Value, crossed, own_space
 
 Fields = Mapping[str, tuple[Value, ...]]
 
@@ -46,10 +46,7 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
     notes: list[str] = []
     options = with_named_data(options, notes)
     check_names(options)
-    names: Iterable[str] = options.algo
-    if options.every_algorithm:
-        names = [name for name in ALGORITHMS if name not in left_out]
-    entries = [entry(name) for name in names]
+    entries = _entries_of(options, left_out)
     notes += [f"left out: {name} needs {need}" for name, need in left_out.items()]
     paper, base = choose_setting(entries, options, notes)
     fields, hyper = sort_values(options, entries)
@@ -105,6 +102,14 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
         tuned=tuple(tuned),
         stages=tuple(stages),
     )
+
+
+def _entries_of(options: SweepOptions, left_out: Collection[str]) -> list[Entry]:
+    """Return the entries of the algorithms that are asked for, of `all` without those left out."""
+    names: Iterable[str] = options.algo
+    if options.every_algorithm:
+        names = [name for name in ALGORITHMS if name not in left_out]
+    return [entry(name) for name in names]
 
 
 def _check_select_on(options: SweepOptions, settings: Sequence[Setting], notes: list[str]) -> None:
@@ -274,9 +279,8 @@ def _space_of(
 
     Values are as given, else of the setting's or its own paper, its class, or defaults.
     """
-    space = SPACES.get((paper or "", setting.dataset, algorithm.name)) or own_space(
-        algorithm.name, setting.dataset, algorithm.paper
-    )
+    space = _papers_space(algorithm, setting, paper)
+    space = space or own_space(algorithm.name, setting.dataset, algorithm.paper)
     values: dict[str, Grid | Range] = {}
     for field in algorithm.fields:
         values[field.name] = field.search or Grid(field.default)
@@ -295,11 +299,16 @@ def _space_of(
     return Search(algorithm.name, setting, values, algorithm.where, paper, short, source)
 
 
+def _papers_space(algorithm: Entry, setting: Setting, paper: str | None) -> Space | None:
+    """Return what the paper of the setting tried of an algorithm there, if anything."""
+    return SPACES.get((paper or "", setting.dataset, algorithm.name))
+
+
 def _own_fields(
     algorithm: Entry, setting: Setting, paper: str | None, given: Collection[str]
 ) -> Fields:
     """Return the setting fields that the paper sets for this algorithm alone, unless `given`."""
-    space = SPACES.get((paper or "", setting.dataset, algorithm.name))
+    space = _papers_space(algorithm, setting, paper)
     if space is None:
         return {}
     own: dict[str, tuple[Value, ...]] = {}
