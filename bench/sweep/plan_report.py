@@ -70,10 +70,6 @@ def make_report(plan: Plan, execution: Execution) -> Report:
     work = [(run_spec, 1) for run_spec in missing]
     for sample, search in zip(samples, searches, strict=True):
         work.append((sample, search["runs_at_most"]))
-    largest = max([*sizes, seeds] if searches else sizes, default=1)
-    states = at_once * largest if plan.searches else min(at_once * largest, len(missing))
-    largest_model = max(map(_model_bytes, plan.settings), default=0)
-    memory = [_memory(setting, largest) for setting in plan.settings]
     report = table_report(plan) if plan.places else {}
     report["paper"] = plan.paper  # that the setting is from
     report |= {
@@ -85,12 +81,7 @@ def make_report(plan: Plan, execution: Execution) -> Report:
         "trials_at_once": at_once,
     }
     report |= _duration(work, times, at_once)
-    report |= {
-        "memory_bytes_per_trial": max(memory, default=0.0),
-        # Of new rows, and of the states of runs at work.
-        "disk_bytes": len(missing) * ROW_BYTES + states * 8 * largest_model,
-        "tracked": bool(options.track),  # if so, `disk_bytes` leaves out those files
-    }
+    report |= _bytes(plan, len(missing), sizes, at_once)
     report |= _later_runs(plan, store, searched=not missing and not searches)
     report |= {
         "out": execution.out,
@@ -146,6 +137,23 @@ def _duration(
         # In part, by a measurement of this machine.
         "estimated": any(times[run_spec.key].estimated for run_spec, _ in work),
         "models_without_rate": sorted(unknown),  # of runs whose time is unknown
+    }
+
+
+def _bytes(plan: Plan, missing: int, sizes: Sequence[int], at_once: int) -> Report:
+    """Estimate the memory of a trial, and the disk that a sweep takes.
+
+    `missing` runs are to do, in trials of `sizes`; a search's trials have all seeds.
+    """
+    largest = max([*sizes, plan.options.seeds] if plan.searches else sizes, default=1)
+    states = at_once * largest if plan.searches else min(at_once * largest, missing)
+    largest_model = max(map(_model_bytes, plan.settings), default=0)
+    memory = [_memory(setting, largest) for setting in plan.settings]
+    return {
+        "memory_bytes_per_trial": max(memory, default=0.0),
+        # Of new rows, and of the states of runs at work.
+        "disk_bytes": missing * ROW_BYTES + states * 8 * largest_model,
+        "tracked": bool(plan.options.track),  # if so, `disk_bytes` leaves out those files
     }
 
 
