@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bench.engine.counters import MeasuredPoint
@@ -165,9 +165,8 @@ class Trial:
 
     def _mean(self, name: str) -> float:
         """Compute the mean of a number over the runs that have one; NaN if none has."""
-        values = [run.number(name) for run in self.runs]
-        finite = [value for value in values if not math.isnan(value)]
-        return math.fsum(finite) / len(finite) if finite else math.nan
+        values = _without_nan(run.number(name) for run in self.runs)
+        return math.fsum(values) / len(values) if values else math.nan
 
     def _objective(self) -> float:
         """Compute the mean over the runs of the number that selects configurations.
@@ -178,11 +177,10 @@ class Trial:
         """
         if any(run.status in ("failed", "environment") for run in self.runs):
             return LOST
-        numbers = [run.number(run.selecting_number) for run in self.runs]
-        known = [number for number in numbers if not math.isnan(number)]
-        if not known:
+        values = _without_nan(run.number(run.selecting_number) for run in self.runs)
+        if not values:
             return math.nan
-        return selection_value(known, any(run.diverged for run in self.runs))
+        return selection_value(values, any(run.diverged for run in self.runs))
 
     def save(self) -> None:
         """Write every run's state now."""
@@ -246,6 +244,10 @@ class Trial:
         except Exception as unstorable:  # its row cannot be written: the sweep says so and goes on
             run.status = "failed"
             run.error = f"{describe(error)}; its row cannot be stored: {unstorable}"
+
+
+def _without_nan(values: Iterable[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
 
 
 def claim(run_specs: Sequence[RunSpec], execution: Execution) -> list[Run]:
