@@ -11,9 +11,9 @@ from torch import Tensor
 
 from algorithms.base import Params
 from bench.engine.federation import Federation
+from bench.engine.model_stacks import filled, logits_together, samples_of_pass
 from bench.engine.network import Network
 from bench.engine.pytree import stack
-from bench.engine.side_by_side import filled, logits_together, samples_of_pass
 from leaderboards.numbers import CLIENT_ACCURACY
 
 Predict = Callable[[Network, Params, Tensor], Tensor]  # the scores (B, C) of samples

@@ -14,9 +14,9 @@ from algorithms.base import Message, Params
 from bench.engine.client_round import ClientResult
 from bench.engine.client_scores import OwnSamples, OwnScore, Predict, by_logits
 from bench.engine.federation import Federation
+from bench.engine.model_stacks import WIDTH, filled, logits_together, samples_of_pass
 from bench.engine.network import Network
 from bench.engine.pytree import equal, has_nan, stack, total, without
-from bench.engine.side_by_side import WIDTH, filled, logits_together, samples_of_pass
 from bench.errors import Interrupted
 
 ModelMaker = Callable[[Sequence[int]], list[Params]]  # the whole models of some clients

@@ -1,4 +1,4 @@
-"""Models of one architecture, evaluated as one program.
+"""Stacks of models of one architecture, evaluated as one program.
 
 The program has the same shape in every round, whichever models are asked for, so that no number
 depends on that.
