@@ -18,7 +18,7 @@ _OPEN = FAINT[0]  # of an interval with 0, or of a difference without an interva
 Rows = Sequence[Mapping[str, Any]]
 
 
-def forest(rows: Rows, title: str, columns: Mapping[str, str]) -> list[Spec]:
+def forest(rows: Rows, title: str, columns: Sequence[str]) -> list[Spec]:
     """Draw the panels of a forest plot, to stand beside each other.
 
     Args:
@@ -26,7 +26,7 @@ def forest(rows: Rows, title: str, columns: Mapping[str, str]) -> list[Spec]:
             last two None without an interval), `told` (whether the interval excludes 0), and the
             texts of `columns`.
         title: of the horizontal axis.
-        columns: field of a text -> its heading.
+        columns: fields of texts, which are their headings.
     """
     order = [row["algorithm"] for row in rows]
     names = {
@@ -44,7 +44,7 @@ def forest(rows: Rows, title: str, columns: Mapping[str, str]) -> list[Spec]:
     }
     height = _ROW * len(order)
     panels = [_intervals(rows, title, height, names)]
-    for field, heading in columns.items():
+    for field in columns:
         text = {
             "mark": {"type": "text", "align": "right", "fontSize": 11},
             "encoding": {
@@ -54,7 +54,7 @@ def forest(rows: Rows, title: str, columns: Mapping[str, str]) -> list[Spec]:
             },
         }
         unlabelled = {"y": {**names, "axis": None}}
-        above = _heading(heading)
+        above = _heading(field)
         panels.append(panel(rows, "", _WORDS, height, encoding=unlabelled, layer=[text, above]))
     return panels
 

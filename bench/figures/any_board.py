@@ -23,18 +23,14 @@ from leaderboards.tables.captions import labels_of, of_whose_models, title
 from leaderboards.tables.over_cells import (
     Gain,
     description_of,
-    diverged_text,
-    divergence_noted,
     gains,
-    in_megabytes,
-    platforms_noted,
-    ratio_text,
-    traffic_text,
-    unbounded_noted,
+    remarks_on,
+    texts_of,
     usual_baseline,
 )
 
 _BESIDE = 40  # pixels that a panel of the forest plot takes beside its plot
+_COLUMNS = ("traffic", "time", "diverged")  # of words beside the forest plot
 _FINAL = Axis("final_accuracy", "final test accuracy, %", 100)
 _OWN_FINAL = Axis("amp", "final accuracy on the clients' own tests, %", 100)
 _COSTS = (
@@ -59,7 +55,6 @@ def _differences(
 ) -> Spec:
     baseline = usual_baseline(tables)
     rows = [_line(gain, metric) for gain in drawn]
-    columns = {"traffic": "traffic", "time": "time", "diverged": "diverged"}
     most = max(gain.pooled.cells for gain in drawn)
     cells = f"the cells that both have, {most} at most" if most > 1 else "one cell"
     axis = f"points over {baseline}" if metric.unit.shown == "%" else f"over {baseline}"
@@ -72,15 +67,9 @@ def _differences(
         f"Traffic and time of a run in multiples of {baseline}'s, time where both ran in one "
         "environment; diverged runs",
     ]
-    if any(in_megabytes(gain) for gain in drawn):
-        notes.append(f"Traffic in MB, because {baseline} sends nothing")
-    remarks = [
-        *unbounded_noted(drawn),
-        *divergence_noted(tables, metric, baseline, drawn),
-        *platforms_noted(drawn),
-    ]
+    remarks = remarks_on(tables, metric, baseline, drawn)
     notes += [note[0].upper() + note[1:] for note in remarks]
-    panels = forest(rows, axis, columns)
+    panels = forest(rows, axis, _COLUMNS)
     return picture(title(comparison), notes, [panels], beside=_BESIDE)
 
 
@@ -88,15 +77,14 @@ def _line(gain: Gain, metric: Number) -> dict[str, Any]:
     """Return a line of the forest plot: numbers as printed."""
     scale = metric.unit.scale
     interval = gain.pooled.interval
+    texts = texts_of(gain, metric)
     return {
         "algorithm": gain.pooled.method,
         "difference": scale * gain.pooled.difference,
         "low": None if interval is None else scale * interval.low,
         "high": None if interval is None else scale * interval.high,
         "told": gain.pooled.separable,
-        "traffic": traffic_text(gain),
-        "time": ratio_text(gain.time),
-        "diverged": diverged_text(gain),
+        **{name: texts[name] for name in _COLUMNS},
     }
 
 

@@ -17,14 +17,9 @@ from leaderboards.tables.model import EXCLUDED, number_text
 from leaderboards.tables.over_cells import (
     Gain,
     description_of,
-    difference_text,
-    diverged_text,
-    divergence_noted,
     gains,
-    platforms_noted,
-    ratio_text,
-    traffic_text,
-    unbounded_noted,
+    remarks_on,
+    texts_of,
     usual_baseline,
 )
 
@@ -150,11 +145,7 @@ def difference_sections(
                         "measured": description_of(metric, tables, {label}),
                         "lines": lines,
                         "bounded": bounded,
-                        "notes": [
-                            *unbounded_noted(drawn),
-                            *divergence_noted(tables, metric, label, drawn),
-                            *platforms_noted(drawn),
-                        ],
+                        "notes": remarks_on(tables, metric, label, drawn),
                     }
                 )
         if plots:
@@ -183,10 +174,7 @@ def _forest(drawn: Sequence[Gain], metric: Number) -> list[Row]:
                 "label": entry.method,
                 "whisker": f"{_whisker(entry.difference, low, high, scale)};--z:{zero}",
                 "told": entry.separable,
-                "difference": difference_text(gain, metric),
-                "traffic": traffic_text(gain),
-                "time": ratio_text(gain.time),
-                "diverged": diverged_text(gain),
+                **texts_of(gain, metric),
                 "cells": entry.cells,
             }
         )

@@ -299,11 +299,8 @@ def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str
     intervals = "no intervals: sign flips of fewer than six partitions exclude nothing"
     if any(gain.pooled.interval for gain in gains_of_all):
         intervals = "the intervals of all algorithms hold at once with 95 % (simultaneous)"
-    notes = [_DIFFERENCE, intervals, *unbounded_noted(gains_of_all), *_POOLED]
-    notes += divergence_noted(tables, metric, label, gains_of_all)
-    if any(in_megabytes(gain) for gain in gains_of_all):
-        notes.append(f"traffic in MB, because {label} sends nothing")
-    notes += platforms_noted(gains_of_all)
+    notes = [_DIFFERENCE, intervals, *_POOLED]
+    notes += remarks_on(tables, metric, label, gains_of_all)
     compared = _cells_of_reference(cells, label)
     description = description_of(metric, tables, REFERENCES)
     cells_text = "1 cell" if len(compared) == 1 else f"{len(compared)} cells"
@@ -410,71 +407,79 @@ def _competing_mean(cell: TableCell) -> float | None:
 
 def _gain_texts(gain: Gain, metric: Number, p_by_seed: float) -> list[str]:
     entry = gain.pooled
+    texts = texts_of(gain, metric)
     return [
-        difference_text(gain, metric),
+        texts["difference"],
         p_text(entry.p),
         p_text(p_by_seed),
         f"{_ahead(entry, metric)} of {entry.clusters}",
         str(entry.cells),
-        traffic_text(gain),
-        ratio_text(gain.time),
-        diverged_text(gain),
+        texts["traffic"],
+        texts["time"],
+        texts["diverged"],
     ]
 
 
-def difference_text(gain: Gain, metric: Number) -> str:
-    """Format the difference with its interval: `+1.04 [+0.07, +2.10]`."""
-    text = number_text(gain.pooled.difference, metric, sign=True)
-    return text + interval_text(gain.pooled.interval, metric)
+def texts_of(gain: Gain, metric: Number) -> dict[str, str]:
+    """Format the `difference` with its interval, `traffic` and `time` of a run, and `diverged`.
+
+    The last is how many runs diverged, of all in the compared cells: `5/24`.
+    """
+    difference = number_text(gain.pooled.difference, metric, sign=True)
+    return {
+        "difference": difference + interval_text(gain.pooled.interval, metric),
+        "traffic": _traffic_text(gain),
+        "time": _ratio_text(gain.time),
+        "diverged": f"{gain.diverged}/{gain.tried}",
+    }
 
 
-def ratio_text(ratio: float | None) -> str:
+def _ratio_text(ratio: float | None) -> str:
     """Format a cost in multiples of the reference's: `1.34x`, `31x`."""
     if ratio is None:
         return "–"
     return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.2f}x"
 
 
-def in_megabytes(gain: Gain) -> bool:
+def _in_megabytes(gain: Gain) -> bool:
     """Return whether a gain's traffic is no multiple of the reference's, which sends nothing."""
     return gain.traffic is None and gain.sent is not None
 
 
-def traffic_text(gain: Gain) -> str:
+def _traffic_text(gain: Gain) -> str:
     """Format a run's traffic in multiples of the reference's; in MB if that sends nothing."""
-    if in_megabytes(gain):
+    if _in_megabytes(gain):
         return f"{number_text(gain.sent, NUMBERS['bytes_up'])} MB"
-    return ratio_text(gain.traffic)
+    return _ratio_text(gain.traffic)
 
 
-def unbounded_noted(compared: Sequence[Gain]) -> list[str]:
-    """Name the differences without an interval in a note, if others have one."""
-    without = [gain.pooled.method for gain in compared if gain.pooled.interval is None]
-    if not without or len(without) == len(compared):
-        return []
-    return [f"no interval: too few partitions, or one outweighs the others: {', '.join(without)}"]
-
-
-def divergence_noted(
-    tables: Sequence[ResultTable], metric: Number, label: str, compared: Sequence[Gain]
+def remarks_on(
+    tables: Sequence[ResultTable], metric: Number, reference: str, compared: Sequence[Gain]
 ) -> list[str]:
-    """Say in a note how diverged runs count, the reference's included, if there are any.
+    """Write the notes that hold on missing intervals, diverged runs, traffic and platforms.
 
     Args:
         tables: as for `gains`.
         metric: likewise.
-        label: likewise.
+        reference: the label of its row.
         compared: the result of `gains`, or some of it.
     """
-    cells = _cells_of_reference(_pooled_cells(tables, metric), label)
+    remarks = []
+    unbounded = [gain.pooled.method for gain in compared if gain.pooled.interval is None]
+    if 0 < len(unbounded) < len(compared):
+        names = ", ".join(unbounded)
+        remarks.append(f"no interval: too few partitions, or one outweighs the others: {names}")
+    cells = _cells_of_reference(_pooled_cells(tables, metric), reference)
     diverged, tried = _diverged_of(cells)
-    if not diverged and not any(gain.diverged for gain in compared):
-        return []
-    of_reference = f" (of {label} {diverged} of {tried})" if diverged else ""
-    return [f"{_DIVERGED}{of_reference}; {_AS_ONE}; {_of_diverged(metric)}"]
+    if diverged or any(gain.diverged for gain in compared):
+        of_reference = f" (of {reference} {diverged} of {tried})" if diverged else ""
+        remarks.append(f"{_DIVERGED}{of_reference}; {_AS_ONE}; {_of_diverged(metric)}")
+    if any(map(_in_megabytes, compared)):
+        remarks.append(f"traffic in MB, because {reference} sends nothing")
+    return [*remarks, *_platforms_noted(compared)]
 
 
-def platforms_noted(compared: Sequence[Gain]) -> list[str]:
+def _platforms_noted(compared: Sequence[Gain]) -> list[str]:
     """Name the differences between runs on unlike platforms in a note, if there are any."""
     mixed = [gain.pooled.method for gain in compared if gain.platforms_mixed]
     others = [gain.pooled.method for gain in compared if not gain.platforms_mixed]
@@ -487,11 +492,6 @@ def platforms_noted(compared: Sequence[Gain]) -> list[str]:
     else:
         which = ", ".join(mixed)
     return [f"some cells compare runs {FLAGS['mixed'].meaning}: {which}"]
-
-
-def diverged_text(gain: Gain) -> str:
-    """Format how many runs diverged, of all in the compared cells: `5/24`."""
-    return f"{gain.diverged}/{gain.tried}"
 
 
 def _of_diverged(metric: Number) -> str:
