@@ -21,18 +21,18 @@ from leaderboards.board import current
 from leaderboards.flags import FLAGS
 from leaderboards.numbers import ANY, FRACTION, VARIANCE, Curve, Number
 from leaderboards.published import Counterpart, PrintedCell
-from leaderboards.rows.frames import by_run
+from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.schema import SHORTENING, WHEN_DIVERGED
 from leaderboards.tables.captions import SYMBOLS
-from leaderboards.tables.model import Head, ResultTable, Row, Sheet, TableCell
+from leaderboards.tables.model import Head, ResultTable, Row, Sheet, TableCell, number_text
 
 if TYPE_CHECKING:
     from leaderboards.rows.store import Folders
 
 Run = Mapping[str, Any]  # a row of `runs`, its setting read as `setting`
 
-_SHORTENED = "†"
-_INCOMPLETE = "§"
+_SHORTENED = FLAGS["shortened"].mark
+_INCOMPLETE = FLAGS["partial"].mark
 _COPIES = FLAGS["data"].mark
 # State -> text in place of our number, and the note below the table.
 _STATES = {
@@ -84,6 +84,11 @@ class Replication:
     diverged: int = 0
 
     @property
+    def printed(self) -> PrintedCell:
+        """The printed number."""
+        return self.counterpart.printed
+
+    @property
     def mean(self) -> float | None:
         """Mean over seeds; None unless every finished seed has a value."""
         if not self.values or len(self.values) != self.n:
@@ -100,7 +105,7 @@ class Replication:
     @property
     def difference(self) -> float | None:
         """Our mean minus the printed value."""
-        return None if self.mean is None else self.mean - self.counterpart.printed.value
+        return None if self.mean is None else self.mean - self.printed.value
 
     @property
     def overlap(self) -> bool | None:
@@ -108,7 +113,7 @@ class Replication:
 
         None for two numbers without spread, and for shortened runs.
         """
-        stds = (self.std, self.counterpart.printed.std)
+        stds = (self.std, self.printed.std)
         spreads = [std for std in stds if std is not None]
         if self.difference is None or self.shortened or not spreads:
             return None
@@ -122,10 +127,9 @@ def replications(counterparts: Sequence[Counterpart], results: Folders) -> list[
     stored_algorithms = pd.MultiIndex.from_frame(frame[["algorithm", "hp_json"]])
     frame = frame[stored_algorithms.isin(pd.MultiIndex.from_tuples(algorithms))]
     runs: dict[tuple[str, str], list[Run]] = {}
-    for row in frame.to_dict("records"):
-        run = {str(name): value for name, value in row.items()}
-        run["setting"] = json.loads(row["setting_json"])
-        runs.setdefault((row["algorithm"], row["hp_json"]), []).append(run)
+    for run in records(frame):
+        run["setting"] = json.loads(run["setting_json"])
+        runs.setdefault((run["algorithm"], run["hp_json"]), []).append(run)
     settings = [counterpart.setting for counterpart in counterparts]
     choices = []
     needed = set()
@@ -219,7 +223,7 @@ def _replication(
         state = "diverged"
     elif len(values) < len(finished):
         state = "unreached" if printed.rule == "to_target" else "unmeasured"
-    hashes = {run["dataset_hash"] for run in finished if pd.notna(run["dataset_hash"])}
+    hashes = {run["dataset_hash"] for run in finished if run["dataset_hash"]}
     return Replication(
         counterpart,
         state,
@@ -240,7 +244,7 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
     """
     printed_at: dict[tuple[Any, ...], PrintedCell] = {}  # place -> one of its numbers
     for row in rows:
-        printed_at.setdefault(_place(row.counterpart.printed), row.counterpart.printed)
+        printed_at.setdefault(_place(row.printed), row.printed)
     varying = []
     for name in _FIELDS:
         values = {getattr(printed, name) for printed in printed_at.values()}
@@ -250,7 +254,7 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
     numbers: dict[str, int] = {}  # of remarks, printed in the cells that have the remark
     lines: dict[tuple[str, str], dict[tuple[Any, ...], Replication]] = {}
     for row in rows:
-        printed = row.counterpart.printed
+        printed = row.printed
         if printed.note:
             numbers.setdefault(printed.note, len(numbers) + 1)
         line = lines.setdefault((printed.printed, row.counterpart.label), {})
@@ -280,7 +284,7 @@ def _heads(numbers: Sequence[PrintedCell], varying: Sequence[str]) -> Iterator[H
 def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
     """Yield every number and counterpart as a flat record, with numbers as stored."""
     for row in rows:
-        printed = row.counterpart.printed
+        printed = row.printed
         of_setting = ("dataset", "model", "client_models", "heterogeneity", *_FIELDS[1:])
         fields = ("paper", "table", *of_setting, "rounds")
         yield {
@@ -322,15 +326,14 @@ def _field_texts(printed: PrintedCell, names: Sequence[str]) -> list[str]:
 def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[TableCell]:
     if row is None:
         return [TableCell("missing", column, words="") for column in _COLUMNS]
-    printed = row.counterpart.printed
-    unit = printed.measured.unit
+    printed = row.printed
     printed_text = _value_text(printed, printed.value, printed.std)
     if printed.note:
         printed_text += f" [{remarks[printed.note]}]"
     difference = ""
     if row.difference is not None:
         verdict = {True: " overlap", False: " apart", None: ""}[row.overlap]
-        difference = f"{row.difference * unit.scale:+.{unit.decimals}f}{verdict}"
+        difference = number_text(row.difference, printed.measured, sign=True) + verdict
     state = row.state if row.state in ("value", "diverged", "failed") else "missing"
     return [
         TableCell(state, _COLUMNS[0], words=_our_text(row)),
@@ -352,29 +355,28 @@ def _our_text(row: Replication) -> str:
     word = f"DIVERGED {row.diverged}/{row.n}" if row.state == "diverged" else ""
     if row.mean is None:
         return (word or _STATES[row.state][0]) + marks
-    text = f"{_value_text(row.counterpart.printed, row.mean, row.std)} ({row.n}){marks}"
+    text = f"{_value_text(row.printed, row.mean, row.std)} ({row.n}){marks}"
     return f"{word} {text}".strip()
 
 
 def _value_text(printed: PrintedCell, value: float, std: float | None) -> str:
-    unit = printed.measured.unit
-    parts = [value] if std is None else [value, std]
-    return " ± ".join(f"{part * unit.scale:.{unit.decimals}f}" for part in parts)
+    text = number_text(value, printed.measured)
+    return text if std is None else f"{text} ± {number_text(std, printed.measured)}"
 
 
 def _captions(rows: Sequence[Replication], common: Sequence[str]) -> Iterator[str]:
     """Yield the lines above the table: common fields, definitions of metrics, numbers with runs."""
-    shared = _field_texts(rows[0].counterpart.printed, common)
+    shared = _field_texts(rows[0].printed, common)
     if shared:
         yield ", ".join(shared)
     yield "Ours: mean ± std (n seeds); printed: as in the paper; difference: ours minus printed"
     units = {FRACTION: f", in {FRACTION.shown}", VARIANCE: f", {VARIANCE.shown}"}
-    metrics = dict.fromkeys(row.counterpart.printed.measured for row in rows)
+    metrics = dict.fromkeys(row.printed.measured for row in rows)
     meanings = [metric.quantity + units.get(metric.unit, "") for metric in metrics]
     yield from dict.fromkeys(meanings)
-    cells = {row.counterpart.printed for row in rows}
-    with_runs = {row.counterpart.printed for row in rows if row.n}
-    as_printed = {row.counterpart.printed for row in rows if row.n and not row.shortened}
+    cells = {row.printed for row in rows}
+    with_runs = {row.printed for row in rows if row.n}
+    as_printed = {row.printed for row in rows if row.n and not row.shortened}
     yield (
         f"{len(with_runs)} of {len(cells)} printed cells have runs, "
         f"{len(as_printed)} of them in the printed setting"
@@ -389,7 +391,7 @@ def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[
     if shortened:
         yield f"{_SHORTENED} not the printed setting: {' | '.join(shortened)}"
     if any(row.incomplete for row in rows):
-        yield f"{_INCOMPLETE} some seeds failed or were stopped"
+        yield f"{_INCOMPLETE} {FLAGS['partial'].meaning}"
     if any(row.copies > 1 for row in rows):
         yield f"{_COPIES} seeds run on different copies of the data"
     states = {row.state for row in rows}
