@@ -227,6 +227,11 @@ class ResultTable:
     by: tuple[str, ...] = BY
 
     @property
+    def metrics(self) -> tuple[Number, ...]:
+        """The metrics of the columns, from left to right."""
+        return tuple({head.metric.name: head.metric for head in self.heads}.values())
+
+    @property
     def results(self) -> list[tuple[int, Head]]:
         """The columns of chosen configurations, with their positions."""
         columns = enumerate(self.heads)

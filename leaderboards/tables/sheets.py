@@ -72,9 +72,8 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
     name = matching_label([row.label for row in table.rows], reference)
     if name is None:
         return None
-    metrics = {head.metric.name: head.metric for head in table.heads}
     compared: dict[CellKey, Comparison] = {}
-    for metric in metrics.values():
+    for metric in table.metrics:
         compared |= _family(table, metric, name)
     if not compared:
         return None
@@ -89,11 +88,8 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
     for row in table.rows:
         rows[row.label] = [texts.get((row.label, head), "") for head in heads]
     rows[name] = ["reference"] * len(heads)
-    captions = [f"{name} is subtracted; positive is more"]
-    for metric in metrics.values():
-        captions.append(of_whose_models(measured(metric), records_of([table])))
     notes = [_COMMON]
-    if any(metric.differs_by_seed for metric in metrics.values()):
+    if any(metric.differs_by_seed for metric in table.metrics):
         notes += _DIFFERENCES
         notes += _untested(texts.values())
     if any(not all(row_texts) for row_texts in rows.values()):
@@ -101,7 +97,7 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
     notes += _notes_on(unlike, len(compared))
     return sheet(
         f"{table.title} · difference from {name}",
-        captions,
+        [f"{name} is subtracted; positive is more", *_measures(table)],
         [(head.title, head.label) for head in heads],
         rows,
         notes,
@@ -111,6 +107,12 @@ def against(table: ResultTable, reference: str) -> Sheet | None:
             for key, comparison in compared.items()
         ],
     )
+
+
+def _measures(table: ResultTable) -> list[str]:
+    """Describe what each metric of a table measures."""
+    records = records_of([table])
+    return [of_whose_models(measured(metric), records) for metric in table.metrics]
 
 
 def _family(table: ResultTable, metric: Number, reference: str) -> dict[CellKey, Comparison]:
@@ -191,10 +193,6 @@ def against_best(table: ResultTable) -> Sheet | None:
                 records.append(_distance_record(table, head, distance))
     if not records:
         return None
-    metrics = {head.metric.name: head.metric for head in table.heads}
-    captions = ["The best mean of the other algorithms is subtracted; positive is more"]
-    for metric in metrics.values():
-        captions.append(of_whose_models(measured(metric), records_of([table])))
     notes = [_FROM_BEST]
     if unlike_seeds:
         notes.append(_UNLIKE_SEEDS)
@@ -204,7 +202,10 @@ def against_best(table: ResultTable) -> Sheet | None:
         notes.append(_UNBOUNDED)
     return sheet(
         f"{table.title} · difference from the best of the others",
-        captions,
+        [
+            "The best mean of the other algorithms is subtracted; positive is more",
+            *_measures(table),
+        ],
         [(head.title, head.label) for _, head in table.results],
         {label: row_texts for label, row_texts in texts.items() if any(row_texts)},
         notes,
