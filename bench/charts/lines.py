@@ -6,7 +6,7 @@ They show any quantity against any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,7 +134,7 @@ def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: i
     if keys.signs:
         layers.append(_signs(keys, y, {"size": 34, "opacity": 1}))
     along = _across([row["x"] for row in rows], x)
-    encoding = {"x": {"field": "x", **along}, "color": _named(colour, keys)}
+    encoding = {"x": {"field": "x", **along}, "color": _colours(keys)}
     return panel(rows, title, width, _HEIGHT, transform=_scaled(y), encoding=encoding, layer=layers)
 
 
@@ -163,7 +163,7 @@ def fronts(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "") -> Spec
         "encoding": {"y": _up(y, "lowest"), "y2": {"field": "highest"}},
     }
     layers = [steps, spread, _signs(keys, y, {"size": 60, "opacity": 1})]
-    encoding = {**along, "color": _named(colour, keys)}
+    encoding = {**along, "color": _colours(keys)}
     return panel(rows, title, SIDE, _HEIGHT, transform=_scaled(y), encoding=encoding, layer=layers)
 
 
@@ -203,23 +203,25 @@ def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
             *_scaled(y),
             {"calculate": f"{x.factor} * datum.{x.field}", "as": "along"},
         ],
-        encoding={"x": {"field": "along", **along}, "color": _named(colour, keys)},
+        encoding={"x": {"field": "along", **along}, "color": _colours(keys)},
         layer=[*_band(rows, y, {"expr": shade}), _line(keys, y, "along"), signs],
     )
 
 
-def _named(channel: Any, keys: Keys) -> Spec:
-    """Return a channel with the legend."""
-    looks = {} if channel is colour else {"places": keys.places}
-    spec: Spec = channel(keys.algorithms, field="algorithm", **looks, **keys.legend)
-    return spec
+def _colours(keys: Keys) -> Spec:
+    """Return the colour channel, with the legend."""
+    return colour(keys.algorithms, field="algorithm", **keys.legend)
 
 
-def _unnamed(channel: Any, keys: Keys) -> Spec:
-    """Return a channel without a legend, with another domain than the channels that have one."""
+def _looks(channel: Callable[..., Spec], keys: Keys, in_legend: bool) -> Spec:
+    """Return the channel `dash` or `shape`.
+
+    If it is not in the legend, it has another domain than the channels that are.
+    """
+    if in_legend:
+        return channel(keys.algorithms, keys.places, field="algorithm", **keys.legend)
     places = None if keys.places is None else [*keys.places, 0]
-    spec: Spec = channel([*keys.algorithms, ""], places, field="algorithm")
-    return spec
+    return channel([*keys.algorithms, ""], places, field="algorithm")
 
 
 def _up(y: Axis, field: str = "middle") -> Spec:
@@ -237,7 +239,7 @@ def _line(keys: Keys, y: Axis, along: str) -> Spec:
     # With signs, a legend has no dashes, which would break up the outlines of the signs. Vega-Lite
     # merges the legends of all channels with one domain, also hidden legends; so this channel then
     # has a domain of its own.
-    dashes = _unnamed(dash, keys) if keys.signs else _named(dash, keys)
+    dashes = _looks(dash, keys, in_legend=not keys.signs)
     order = {"field": along, "type": "quantitative"}
     return {
         "mark": {"type": "line", "strokeWidth": 2},
@@ -246,7 +248,7 @@ def _line(keys: Keys, y: Axis, along: str) -> Spec:
 
 
 def _signs(keys: Keys, y: Axis, mark: Spec) -> Spec:
-    shapes = _named(shape, keys) if keys.signs else _unnamed(shape, keys)
+    shapes = _looks(shape, keys, in_legend=keys.signs)
     return {
         "mark": {"type": "point", "filled": True, **mark},
         "encoding": {"y": _up(y), "shape": shapes},

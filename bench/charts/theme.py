@@ -85,14 +85,19 @@ def dash(names: Sequence[str], places: Sequence[int] | None = None, **more: Any)
 
     `places` are their positions in the order of dashes; None is for 0, 1, ...
     """
-    chosen = [list(DASHES[place % len(DASHES)]) for place in places or range(len(names))]
-    scale = {"domain": list(names), "range": chosen}
-    return {"scale": scale, "type": "nominal", "legend": None, **more}
+    return _chosen([list(steps) for steps in DASHES], names, places, more)
 
 
 def shape(names: Sequence[str], places: Sequence[int] | None = None, **more: Any) -> Spec:
     """Return the shape channel of `names`; `places` as for `dash`."""
-    chosen = [SHAPES[place % len(SHAPES)] for place in places or range(len(names))]
+    return _chosen(SHAPES, names, places, more)
+
+
+def _chosen(
+    looks: Sequence[Any], names: Sequence[str], places: Sequence[int] | None, more: Spec
+) -> Spec:
+    """Return the channel in which each name has the look at its place, counted from the start."""
+    chosen = [looks[place % len(looks)] for place in places or range(len(names))]
     scale = {"domain": list(names), "range": chosen}
     return {"scale": scale, "type": "nominal", "legend": None, **more}
 
