@@ -35,6 +35,8 @@ ACCURACIES = tuple(
     if number.quantity == NUMBERS["final_accuracy"].quantity
     or number.name in (*_ON_CLIENTS, "mean_last10_client_accuracy")
 )
+_BY_NAME = {number.short: number for number in ACCURACIES}
+_BY_NAME |= {number.name: number for number in ACCURACIES}
 COMPARED = (*ACCURACIES, NUMBERS["seconds"])  # numbers of which records have every seed's value
 _PLACE = ("dataset", "model")  # named by their values alone
 _AXES = ("alpha", "participation")  # always named, if a run has them
@@ -196,10 +198,9 @@ def shown_accuracies(records: Sequence[Record], stated: Sequence[str] | None) ->
     Raises:
         UsageError: the primary metric is none of them, or no record has it.
     """
-    for text in (stated or ())[:1]:
-        _check_primary(text, records)
-    names = {number.short: number.name for number in ACCURACIES}
-    names |= {number.name: number.name for number in ACCURACIES}
+    stated = stated or ()
+    if stated:
+        _check_primary(stated[0], records)
     finished = [record for record in records if record["n"]]
     validated = all(record["selected_accuracy_mean"] is not None for record in finished)
     usual: tuple[str, ...] = _ON_TEST_SET
@@ -208,14 +209,14 @@ def shown_accuracies(records: Sequence[Record], stated: Sequence[str] | None) ->
     if any(record["amp_mean"] is not None for record in records):
         of_clients = {record["selected_on"] for record in records} == {CLIENTS}
         usual = (*_ON_CLIENTS, *usual) if of_clients else (*usual, *_ON_CLIENTS)
-    order = [names[name] for name in (stated or ()) if name in names]
+    order = [_BY_NAME[text].name for text in stated if text in _BY_NAME]
     return tuple(NUMBERS[name] for name in dict.fromkeys((*order, *usual)))
 
 
 def _check_primary(text: str, records: Sequence[Record]) -> None:
     """Raise UsageError unless pictures and the page can show a board's primary metric."""
-    primary = {**NUMBERS, **{number.short: number for number in ACCURACIES}}.get(text)
-    if primary not in ACCURACIES:
+    primary = _BY_NAME.get(text)
+    if primary is None:
         names = ", ".join(number.short for number in ACCURACIES)
         raise UsageError(
             f"the primary metric here is {text}, but pictures and the page compare one of {names}: "
