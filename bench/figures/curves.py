@@ -141,11 +141,11 @@ class Curves:
     def _line(self, runs: Runs, record: Record, y: Axis) -> Iterator[Row]:
         """Yield the points of one algorithm: the rounds that all its seeds have."""
         seed_runs = list(record["run_of_seed"].values())
-        values = [runs.curve(run, y.field) for run in seed_runs]
+        values = [runs.results.curve(run, y.field) for run in seed_runs]
         rounds = set.intersection(*map(set, values))
         costs = []
         if self.x != ROUND:
-            costs = [runs.curve(run, self.x.field) for run in seed_runs]
+            costs = [runs.results.curve(run, self.x.field) for run in seed_runs]
             rounds.intersection_update(*costs)
         for at in sorted(rounds):
             yield {

@@ -56,10 +56,6 @@ class Runs:
         """Every algorithm of the folders, in the order of the colours, as in the report."""
         return labels_of(self.results.records)
 
-    def curve(self, run: Run, metric: str) -> Mapping[int, float]:
-        """Return round -> value; empty if the run has no such curve."""
-        return self.results.curve(run, metric)
-
     def held(self, run: Run) -> set[str]:
         """Return the names of `TRACKS` that the run has files for, in any folder."""
         return set[str]().union(*(tracked.names(run["run_key"]) for tracked in self._tracked))
