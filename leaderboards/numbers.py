@@ -443,10 +443,8 @@ def numbers_of(curve: Curve, names: Collection[str] = ()) -> dict[str, float | i
     return {number.name: number.value(curve) for number in with_rule}
 
 
-def cut(curve: Curve, rounds: float) -> Curve:
-    """Return the curve as if the run had ended after so many rounds; infinity is all."""
-    if rounds == math.inf:
-        return curve
+def cut(curve: Curve, rounds: int) -> Curve:
+    """Return the curve as if the run had ended after so many rounds."""
     shortened = {}
     for metric, values in curve.items():
         shortened[metric] = {at: value for at, value in values.items() if at <= rounds}

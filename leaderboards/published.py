@@ -9,7 +9,6 @@ FedProto's Table 1 they are MNIST's, of algorithms that this suite has.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -148,7 +147,8 @@ class PrintedCell:
 
     def value_of(self, curve: Curve) -> float | None:
         """Read the number off a run's curve; None if the curve does not tell it."""
-        return self.measured.value(cut(curve, self.read_to or math.inf))
+        read = cut(curve, self.read_to) if self.read_to else curve
+        return self.measured.value(read)
 
     @property
     def variant(self) -> Mapping[str, Any]:
