@@ -169,10 +169,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         OSError: the folder cannot be written, or the disk is full; its `filename` is `path`.
     """
     with _temporary(path.parent) as temporary, _errors_naming(path, temporary):
-        with temporary.open("xb") as file:
+        with _new_file(temporary) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
         temporary.replace(path)
 
 
@@ -259,10 +257,8 @@ def write_named_by_content(
         OSError: the folder cannot be written, or the disk is full; nothing half-written is left.
     """
     with _temporary(folder) as temporary, _errors_naming(folder, temporary):
-        with temporary.open("xb") as file:
+        with _new_file(temporary) as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
         path = folder / f"{stem}-{content_hash(temporary)[:16]}.{ending}"
         _rename(temporary, path)
     return path
@@ -296,6 +292,15 @@ def _temporary(folder: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # the disk's error must reach the caller, not one about leftovers
             path.unlink()
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file to write, and wait at the end until all of it is on the disk."""
+    with path.open("xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager
@@ -553,12 +558,9 @@ def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:
         "write_statistics": large,
     }
     options["write_page_checksum"] = True  # a changed byte is then an error to every reader
-    with path.open("xb") as file:
-        with pq.ParquetWriter(file, schema, **options) as writer:
-            for part in chain(first_two, parts):
-                writer.write_table(
-                    part.replace_schema_metadata(schema.metadata),
-                    row_group_size=max(part.num_rows, 1),
-                )
-        file.flush()
-        os.fsync(file.fileno())
+    with _new_file(path) as file, pq.ParquetWriter(file, schema, **options) as writer:
+        for part in chain(first_two, parts):
+            writer.write_table(
+                part.replace_schema_metadata(schema.metadata),
+                row_group_size=max(part.num_rows, 1),
+            )
