@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from leaderboards.rows.counted import as_good, judge, with_results
 from leaderboards.rows.file_names import ROW_NAME, SEGMENT_NAME, curve_path, shared_name
 from leaderboards.rows.files import part_of, read_table, write_by_content
-from leaderboards.rows.frames import fit
+from leaderboards.rows.frames import fit, slices
 from leaderboards.rows.index import Folder
 from leaderboards.rows.reading import read_curves, read_rows
 from leaderboards.rows.schema import curves_schema, file_metadata, runs_schema
@@ -159,18 +159,15 @@ def _write_segment(out: Path, index: pa.Table, replaces: Collection[str]) -> Non
     metadata = {**file_metadata("runs"), _REPLACES: json.dumps(sorted(replaces))}
     schema = pa.schema([*runs_schema(stored=True), file], metadata=metadata)
     points_schema = curves_schema().append(file)
-    starts = range(0, rows.num_rows, _ROWS)
-    row_groups = (fit(rows.slice(start, _ROWS), schema) for start in starts)
+    row_groups = (fit(part, schema) for part in slices(rows, _ROWS))
     point_groups = (fit(points, points_schema) for points in _point_groups(index))
     write_by_content(out, "packed", (schema, points_schema), row_groups, point_groups)
 
 
 def _point_groups(index: pa.Table) -> Iterator[pa.Table]:
     """Yield the points of the rows of an index, in its order, at most `_POINTS` at a time."""
-    for start in range(0, index.num_rows, _RUNS):
-        points = _points_in_order(index.slice(start, _RUNS))
-        for at in range(0, points.num_rows, _POINTS):
-            yield points.slice(at, _POINTS)
+    for part in slices(index, _RUNS):
+        yield from slices(_points_in_order(part), _POINTS)
 
 
 def _points_in_order(index: pa.Table) -> pa.Table:

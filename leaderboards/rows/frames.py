@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,12 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
         column = table[field.name]
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def slices(table: pa.Table, size: int) -> Iterator[pa.Table]:
+    """Yield the rows of a table in order, at most `size` at a time."""
+    for start in range(0, table.num_rows, size):
+        yield table.slice(start, size)
 
 
 def lacking_numbers(table: pa.Table, names: Collection[str]) -> pa.Array:

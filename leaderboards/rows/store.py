@@ -232,7 +232,7 @@ class Store:
         return path
 
     def index(self, keys: Collection[str] | None = None) -> pa.Table:
-        """Return the index (`segments.Folder`) of the rows that `runs` returns."""
+        """Return the index (`index.Folder`) of the rows that `runs` returns."""
         return self._folder.steady(lambda: self._index_of_runs(keys))
 
     def _checked_rows(

@@ -26,7 +26,7 @@ from leaderboards.rows.files import (
     read_table,
     remedy,
 )
-from leaderboards.rows.frames import to_pandas
+from leaderboards.rows.frames import slices, to_pandas
 from leaderboards.rows.index import Folder
 from leaderboards.rows.reading import curves_of_rows, read_curves, read_rows, row_names
 from leaderboards.rows.schema import FILE_COLUMNS, READ_OFF_CURVES, environment_key, run_key
@@ -193,14 +193,14 @@ def _examined(folder: Folder) -> FolderCheck:
         curves_hash = table.schema.metadata.get(CURVES_HASH, b"").decode()
         checked.faults += _hash_problems(path, curves_hash)
         step = _how_to_repeat(path.name)
-        for start in range(0, table.num_rows, _AT_ONCE):
-            for problem in _row_problems(table.slice(start, _AT_ONCE), path.name):
+        for part in slices(table, _AT_ONCE):
+            for problem in _row_problems(part, path.name):
                 checked.faults.append(Fault(f"runs/{path.name}", problem, step))
     for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
         checked.read(path, "curves")
     checked.index = folder.index(paths=sound)
-    for start in range(0, checked.index.num_rows, _AT_ONCE):
-        _compare_with_curves(checked.index.slice(start, _AT_ONCE), checked)
+    for part in slices(checked.index, _AT_ONCE):
+        _compare_with_curves(part, checked)
     return checked
 
 
