@@ -35,8 +35,6 @@ _ALLOWED: dict[str, tuple[Any, ...]] = {
     "selected_on": SELECTED_ON,
     "schema_version": (SCHEMA_VERSION,),
 }
-# What readers take from `setting_json` alone, by the type that they ask for, and how it is said.
-_OF_SETTINGS = {"partition_seed": (int, "a whole number >= 0"), "client_models": (str, "text")}
 _RUN_KEY = "[0-9a-f]{64}"
 _LONGEST = 200  # characters of a text in a message
 
@@ -210,23 +208,15 @@ def _json_problems(name: str, text: Any, columns: Mapping[str, Any]) -> Iterator
             "hp_json has a hyper-parameter named json: "
             "its column would be hp_json, which holds all of them"
         )
-    for key, (kind, allowed) in _OF_SETTINGS.items():
-        value = values.get(key)
-        if name == "setting_json" and key in values and not _is_of(kind, value):
-            yield f"{key} in setting_json must be {allowed}, got {value!r}"
+    for key, (is_allowed, allowed) in _OF_SETTINGS.items():
+        if name == "setting_json" and key in values and not is_allowed(values[key]):
+            yield f"{key} in setting_json must be {allowed}, got {values[key]!r}"
     differ = []
     for key in columns:
         if key not in values or columns_json[key] != canonical_json({key: values[key]}):
             differ.append(key)
     if differ:
         yield f"{name} and the columns disagree about {', '.join(differ)}: {name} is {_cut(text)}"
-
-
-def _is_of(kind: type, value: Any) -> bool:
-    """Tell whether a value is text, or a whole number from 0 on, as `kind` asks."""
-    if kind is int:
-        return type(value) is int and value >= 0
-    return isinstance(value, kind)
 
 
 def _cut(text: Any) -> Any:
@@ -252,8 +242,7 @@ def _point_problems(curve: Iterable[Point]) -> Iterator[str]:
             yield f"a point is ({', '.join(names)}), got {point!r}"
             continue
         at, metric, value = point
-        is_round = _is_int(at) and at >= 0
-        if not is_round or not _is_text(metric) or not (value is None or _is_float(value)):
+        if not _is_count(at) or not _is_text(metric) or not (value is None or _is_float(value)):
             yield f"a point is (int >= 0, str, float or None), got {point!r}"
         elif (at, metric) in seen:
             yield f"two points for round {at} and metric {metric!r}"
@@ -262,6 +251,10 @@ def _point_problems(curve: Iterable[Point]) -> Iterator[str]:
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and _has_64_bits(value)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_int(value) and value >= 0
 
 
 def _has_64_bits(value: int) -> bool:
@@ -280,6 +273,11 @@ def _is_map_of_texts(value: Any) -> bool:
     return isinstance(value, Mapping) and all(map(_is_text, (*value, *value.values())))
 
 
+# What readers take from `setting_json` alone: whether a value is allowed, and how that is said.
+_OF_SETTINGS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "partition_seed": (_is_count, "a whole number >= 0"),
+    "client_models": (_is_text, "text"),
+}
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "string": _is_text,
     "float64": _is_float,
