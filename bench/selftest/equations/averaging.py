@@ -1,12 +1,13 @@
 """FedAvg, and methods that change a term of its loss, the averaged names, or the evaluated model.
 
-FedProx, FedMAX, FedLC, FedRS, FedBN, T1 and the references. B batch, C classes, D features.
+FedProx, FedMAX, FedLC, FedRS, FedBN, LG-FedAvg, T1 and the references. B batch, C classes, D
+features.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,10 +26,28 @@ from bench.selftest.equations.checks import (
     mean_check,
 )
 from bench.selftest.equations.fedgkd import EQ_4, fedgkd_checks, fedgkd_loss
-from bench.selftest.equations.formulas import cross_entropy, log_softmax, softmax, sum_of, weighted
-from bench.selftest.equations.lab import CLASSES, FEATURES, NORM, ONE, SHAPES, SIZES, TWO, forward
+from bench.selftest.equations.formulas import (
+    cross_entropy,
+    log_softmax,
+    softmax,
+    squared_distance,
+    sum_of,
+    weighted,
+)
+from bench.selftest.equations.lab import (
+    CLASSES,
+    FEATURES,
+    HEAD,
+    ONE,
+    SHAPES,
+    SIZES,
+    TWO,
+    forward,
+    trained,
+)
 from bench.selftest.equations.lab_run import (
     FedAvgRecord,
+    Gaps,
     LabRun,
     ce,
     every_local_gap,
@@ -36,10 +55,10 @@ from bench.selftest.equations.lab_run import (
     holds,
     local_gap,
     run_rounds,
+    student,
 )
 from bench.selftest.toy import gap
 
-TRAINED = (*SHAPES, *NORM)  # of the network with BatchNorm
 FEDPROX = "Li et al. 2020 (FedProx), Algorithm 2"
 FEDPROX_CODE = "Chen et al. 2020, code"
 FEDMAX = {"a_u": "FedDKD, section III-B", "u_a": "Chen et al. 2020, code"}  # by direction
@@ -47,19 +66,23 @@ FEDLC = "Zhang et al. 2022, section 4"
 FEDRS = "Li and Zhan 2021, section 4"
 FEDREPO = "Li and Zhan 2021, code (FedRepo)"
 FEDBN = "Li et al. 2021 (FedBN), Algorithm 1"
+LG_FEDAVG = "Liang et al. 2020, Algorithm 1"
 T1 = "FedKF, section 4.1"
 LACKING = 3  # a client that has half of the classes, although its batches contain all
 
 
-def fedprox_loss(
-    w: Params, samples: Batch, history: FedAvgRecord, mu: float, prox_reduction: str = "sum"
+def fedprox_loss(w: Params, samples: Batch, history: FedAvgRecord, mu: float) -> Tensor:
+    """Return CE + mu/2 ||w - w_t||^2."""
+    return ce(w, samples) + mu / 2 * squared_distance(w, history.received)
+
+
+def fedprox_means_loss(
+    w: Params, samples: Batch, history: FedAvgRecord, mu: float, **others: Any
 ) -> Tensor:
-    """Return CE + mu/2 ||w - w_t||^2, or with each tensor's mean square in place of its sum."""
-    per_tensor = prox_reduction == "mean_per_tensor"
-    squares = [(w[name] - history.received[name]) ** 2 for name in TRAINED]
-    return ce(w, samples) + mu / 2 * sum_of(
-        square.mean() if per_tensor else square.sum() for square in squares
-    )
+    """Return FedProx's objective with each tensor's mean square in place of its sum."""
+    received = history.received
+    means = [((w[name] - received[name]) ** 2).mean() for name in trained(w)]
+    return ce(w, samples) + mu / 2 * sum_of(means)
 
 
 FEDPROX_CHECKS = (
@@ -68,7 +91,7 @@ FEDPROX_CHECKS = (
     loss_check(
         "mean_per_tensor, mu=10",
         FEDPROX_CODE,
-        fedprox_loss,
+        fedprox_means_loss,
         ONE,
         mu=10.0,
         prox_reduction="mean_per_tensor",
@@ -106,84 +129,69 @@ def fedmax_losses(**others: Any) -> tuple[Check, ...]:
     for direction, source in FEDMAX.items():
         for reduction in ("batchmean", "elementmean"):
             title = f"loss and gradient, {direction}, {reduction}, beta=3"
-            options = {
-                "beta": 3.0,
-                "fedmax_direction": direction,
-                "fedmax_reduction": reduction,
-                **others,
-            }
-            checks.append(loss_check(title, source, fedmax_loss, ONE, **options))
+            options = {"fedmax_direction": direction, "fedmax_reduction": reduction, **others}
+            checks.append(loss_check(title, source, fedmax_loss, ONE, beta=3.0, **options))
     return tuple(checks)
 
 
-def fedlc_logits(z: Tensor, counts: list[int], tau: float) -> Tensor:
+def fedlc_logits(z: Tensor, counts: Tensor, tau: float) -> Tensor:
     """Return z_c - tau n_c^(-1/4), in which a class without samples counts 1e-8."""
-    columns = []
-    for c, n in enumerate(counts):
-        columns.append(z[:, c] - tau / max(n, 1e-8) ** 0.25)
-    return torch.stack(columns, 1)
+    return z - tau / counts.clamp(min=1e-8) ** 0.25
 
 
-def fedrs_logits(z: Tensor, counts: list[int], missing_scale: float) -> Tensor:
+def fedrs_logits(z: Tensor, counts: Tensor, missing_scale: float) -> Tensor:
     """Return z_c for a class that the client holds, alpha z_c for another."""
-    columns = []
-    for c, n in enumerate(counts):
-        columns.append(z[:, c] if n > 0 else missing_scale * z[:, c])
-    return torch.stack(columns, 1)
+    return torch.where(counts > 0, z, missing_scale * z)
 
 
-def graded_logits(z: Tensor, counts: list[int], missing_scale: float, scaling: str) -> Tensor:
+def graded_logits(z: Tensor, counts: Tensor, missing_scale: float, scaling: str) -> Tensor:
     """Return (alpha + (1 - alpha) n_c / max n) z_c, as FedRepo's update_local scales."""
-    scales = [missing_scale + (1 - missing_scale) * n / max(counts) for n in counts]
-    return z * torch.tensor(scales, dtype=z.dtype)
+    return (missing_scale + (1 - missing_scale) * counts / counts.max()) * z
 
 
-def rescaled_loss(w: Params, samples: Batch, logits: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the cross entropy of changed logits."""
-    return cross_entropy(logits(forward(w, samples.x).logits), samples.y)
-
-
-def rescaled_gaps(run: LabRun, logits: Any, **options: Any) -> Iterator[float]:
-    """Compare two clients' losses in rounds 1 and 3.
+def rescaled_gaps(run: LabRun, logits: Callable[..., Tensor], **options: Any) -> Gaps:
+    """Compare two clients' cross entropies of changed logits, in rounds 1 and 3.
 
     `logits` makes logits (B, C) that depend on their samples of each class.
     """
+
+    def loss(w: Params, samples: Batch, counts: Tensor) -> Tensor:
+        return cross_entropy(logits(student(w, samples), counts, **options), samples.y)
+
     for cohorts in ((), TWO):
         run = replace(run)
         run.clients[LACKING].y.remainder_(CLASSES // 2)
         history = run_rounds(run, cohorts)
         for client in (2, LACKING):
-            data = run.clients[client]
-            labels = data.y.tolist()
-            counts = [labels.count(c) for c in range(CLASSES)]
-            loss = partial(rescaled_loss, logits=partial(logits, counts=counts, **options))
-            yield local_gap(run, client, history.received, loss)
+            counts = run.fed_of(client).client.label_counts
+            yield local_gap(run, client, history.received, partial(loss, counts=counts))
 
 
-def shared(params: Params) -> Params:
-    """Return the entries outside BatchNorm."""
-    return {name: params[name] for name in SHAPES}
+def part(params: Params, names: Collection[str]) -> Params:
+    """Return the entries of these names."""
+    return {name: params[name] for name in names}
 
 
-def fedbn_gaps(run: LabRun, **options: Any) -> Iterator[float]:
-    """Compare FedBN's broadcast and evaluated models and clients' starts.
+def part_gaps(run: LabRun, names: Collection[str], **options: Any) -> Gaps:
+    """Compare a server that averages some names alone, and clients that keep all others.
 
-    They are compared before the first round and after each.
+    The broadcast and the evaluated model are compared before the first round and after each, the
+    clients' starts after each.
     """
-    yield run.model_gap(shared(run.initial))
+    yield run.model_gap(part(run.initial, names))
     for clients in TWO:
-        mean = shared(weighted(run.round(clients), SIZES))
-        yield run.model_gap(mean)
-        yield every_local_gap(run, ce, mean)
+        averaged = part(weighted(run.round(clients)), names)
+        yield run.model_gap(averaged)
+        yield every_local_gap(run, ce, averaged)
 
 
 def fedbn_check(**options: Any) -> Check:
     """Make a check of two rounds of FedBN."""
     title = "other entries averaged, BatchNorm kept by each client, loss and gradient, 2 rounds"
-    return Check(title, FEDBN, fedbn_gaps, options)
+    return Check(title, FEDBN, partial(part_gaps, names=SHAPES), options)
 
 
-def alone_gaps(run: LabRun) -> Iterator[float]:
+def alone_gaps(run: LabRun) -> Gaps:
     """Compare each client's start with its last model.
 
     The gap is inf if the server sends or evaluates anything.
@@ -191,7 +199,7 @@ def alone_gaps(run: LabRun) -> Iterator[float]:
     for clients in TWO:
         run.round(clients)
         yield holds("params" not in run.message())
-        yield holds(run.algorithm.evaluated(run.server) == {"": {}})
+        yield holds(run.evaluated == {"": {}})
         yield every_local_gap(run, ce)
 
 
@@ -202,17 +210,15 @@ ALONE = Check(
 )
 
 
-def own_weights_gaps(run: LabRun, **options: Any) -> Iterator[float]:
+def own_weights_gaps(run: LabRun, **options: Any) -> Gaps:
     """Compare each client's first start with a network that was drawn for it alone.
 
     The gap is inf if a client shares its network, or none was drawn.
     """
+    drawn = run.fed.drawn_models
     for count, client in enumerate(SIZES, start=1):
         run.visit(client)
-        drawn = run.fed.drawn_models
-        if len(drawn) != count:
-            yield math.inf
-            return
+        yield holds(len(drawn) == count)
         if count > 1:
             yield holds(gap(drawn[-1], drawn[-2]) > 0)
         yield local_gap(run, client, drawn[-1], ce)
@@ -226,7 +232,7 @@ OWN_WEIGHTS = Check(
 )
 
 
-def t1_gaps(run: LabRun, t1_unvisited: str = "skip", **options: Any) -> Iterator[float]:
+def t1_gaps(run: LabRun, t1_unvisited: str, **options: Any) -> Gaps:
     """Compare T1's evaluated models after each round.
 
     These are the base's mean, and the mean of all clients' latest models.
@@ -235,28 +241,28 @@ def t1_gaps(run: LabRun, t1_unvisited: str = "skip", **options: Any) -> Iterator
     for clients in TWO:
         ended = run.round(clients)
         slots |= ended
-        mean = weighted(ended, SIZES)
-        evaluated = run.algorithm.evaluated(run.server)
-        yield gap(evaluated, {"": mean, "_t1": weighted(slots, SIZES)})
-        yield gap(run.message()["params"], mean)
+        yield gap(run.evaluated, {"": weighted(ended), "_t1": weighted(slots)})
+        yield gap(run.message()["params"], weighted(ended))
 
 
-def t1_checks(**options: Any) -> tuple[Check, ...]:
+def t1_checks(**options: Any) -> list[Check]:
     """Make checks of both rules for clients that were never drawn."""
-    title = "both evaluated models, 2 rounds, t1_unvisited"
-    return (
-        Check(f"{title}=skip", T1, t1_gaps, {**options, "t1_unvisited": "skip"}),
-        Check(f"{title}=w0", T1, t1_gaps, {**options, "t1_unvisited": "w0"}),
-    )
+    checks = []
+    for rule in ("skip", "w0"):
+        title = f"both evaluated models, 2 rounds, t1_unvisited={rule}"
+        checks.append(Check(title, T1, t1_gaps, {**options, "t1_unvisited": rule}))
+    return checks
+
+
+def rescaled_check(title: str, source: str, logits: Any, **options: Any) -> Check:
+    """Make a check of the cross entropy of changed logits."""
+    title = f"loss and gradient, {title}"
+    return Check(title, source, partial(rescaled_gaps, logits=logits), options)
 
 
 FEDAVG_ROUND_3 = loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, TWO)
-FEDLC_GAPS = partial(rescaled_gaps, logits=fedlc_logits)
-FEDRS_GAPS = partial(rescaled_gaps, logits=fedrs_logits)
-GRADED_GAPS = partial(rescaled_gaps, logits=graded_logits)
-GRADED = {"missing_scale": 0.3, "scaling": "graded"}
 
-CHECKS: dict[str, tuple[Check, ...]] = {
+CHECKS = {
     "fedavg": (
         loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss),
         FEDAVG_ROUND_3,
@@ -265,17 +271,26 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "fedprox": FEDPROX_CHECKS,
     "fedmax": (*fedmax_losses(), mean_check(beta=3.0)),
     "fedlc": (
-        Check("loss and gradient, tau=1", FEDLC, FEDLC_GAPS, {"tau": 1.0}),
-        Check("loss and gradient, tau=0.3", FEDLC, FEDLC_GAPS, {"tau": 0.3}),
+        rescaled_check("tau=1", FEDLC, fedlc_logits, tau=1.0),
+        rescaled_check("tau=0.3", FEDLC, fedlc_logits, tau=0.3),
         mean_check(tau=1.0),
     ),
     "fedrs": (
-        Check("loss and gradient, alpha=0.5", FEDRS, FEDRS_GAPS, {"missing_scale": 0.5}),
-        Check("loss and gradient, alpha=0", FEDRS, FEDRS_GAPS, {"missing_scale": 0.0}),
-        Check("loss and gradient, alpha=0.3, graded", FEDREPO, GRADED_GAPS, GRADED),
+        rescaled_check("alpha=0.5", FEDRS, fedrs_logits, missing_scale=0.5),
+        rescaled_check("alpha=0", FEDRS, fedrs_logits, missing_scale=0.0),
+        rescaled_check(
+            "alpha=0.3, graded", FEDREPO, graded_logits, missing_scale=0.3, scaling="graded"
+        ),
         mean_check(missing_scale=0.5),
     ),
     "fedbn": (fedbn_check(),),
+    "lg_fedavg": (
+        Check(
+            "heads averaged, loss and gradient, 2 rounds",
+            LG_FEDAVG,
+            partial(part_gaps, names=HEAD),
+        ),
+    ),
     "centralized": (ALONE,),
     "local": (ALONE, OWN_WEIGHTS),
     "fedavg_t1": (FEDAVG_ROUND_3, *t1_checks()),
@@ -283,12 +298,13 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "fedgkd_t1": (*fedgkd_checks(fedgkd_loss, EQ_4), *t1_checks(gamma=0.2, buffer=2)),
 }
 
-LIMITS: dict[str, tuple[Limit, ...]] = {
+LIMITS = {
     "fedprox": (Limit({"mu": 0.0}), Limit({"mu": 0.0, "prox_reduction": "mean_per_tensor"})),
     "fedmax": (Limit({"beta": 0.0}), Limit({"beta": 0.0, "fedmax_direction": "u_a"})),
     "fedlc": (Limit({"tau": 0.0}),),
     "fedrs": (Limit({"missing_scale": 1.0}), Limit({"missing_scale": 1.0, "scaling": "graded"})),
     "fedbn": (Limit({}, without_batchnorm=True),),
+    "lg_fedavg": (Limit({}, sizes=ONE_CLIENT, other_sizes=ONE_CLIENT),),
     "centralized": (Limit({}, other_sizes=ONE_CLIENT),),
     "local": (Limit({}, sizes=ONE_CLIENT, other_sizes=ONE_CLIENT),),
     "fedavg_t1": (Limit({}), Limit({}, rows=("_t1", ""), fields=EVERYONE)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from bench.selftest.equations.formulas import weighted
-from bench.selftest.equations.lab import CLIENT, SIZES, TWO, Cohorts
-from bench.selftest.equations.lab_run import LabRun, Make, local_gap, run_rounds
+from bench.selftest.equations.lab import CLIENT, TWO, Cohorts
+from bench.selftest.equations.lab_run import Gaps, LabRun, Make, local_gap, run_rounds
 from bench.selftest.toy import EQUAL_SIZES
 from bench.selftest.toy import SIZES as TOY_SIZES
 
@@ -31,8 +31,7 @@ class Check:
 
     title: str  # what is compared, unique within an algorithm
     source: str  # where the formula is printed
-    # Drives a run, as `gaps(run, **options)`; yields absolute gaps.
-    gaps: Callable[..., Iterable[float]]
+    gaps: Callable[..., Gaps]  # drives a run, as `gaps(run, **options)`
     options: Options = field(default_factory=dict)  # hyper-parameters of the run
     norm: bool = True  # whether the network has BatchNorm
     lrs: tuple[float, ...] = (0.1,)  # local learning rate of each round, the last one repeated
@@ -108,7 +107,7 @@ def loss_check(
     with its own gaps.
     """
 
-    def gaps(run: LabRun, **options: Any) -> Iterator[float]:
+    def gaps(run: LabRun, **options: Any) -> Gaps:
         history = run_rounds(run, cohorts)
         printed = partial(loss, history=history, **options)
         yield local_gap(run, client, history.received, printed)
@@ -122,8 +121,8 @@ def mean_check(**options: Any) -> Check:
     The mean is weighted by examples.
     """
 
-    def gaps(run: LabRun, **options: Any) -> Iterator[float]:
+    def gaps(run: LabRun, **options: Any) -> Gaps:
         for clients in TWO:
-            yield run.model_gap(weighted(run.round(clients), SIZES))
+            yield run.model_gap(weighted(run.round(clients)))
 
     return Check("the server's mean, weighted by examples, 2 rounds", MEAN_SOURCE, gaps, options)

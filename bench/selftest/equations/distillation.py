@@ -6,17 +6,16 @@ mode and are constants; the student runs in training mode.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Params
+from algorithms.base import Batch, Outputs, Params
 from bench.selftest.equations.checks import Check, Limit, loss_check, mean_check
-from bench.selftest.equations.fedgkd import student, teacher
-from bench.selftest.equations.formulas import kl, softmax, sum_of, weighted
+from bench.selftest.equations.formulas import kl, softmax, weighted
 from bench.selftest.equations.lab import (
     CLASSES,
     CLIENT,
@@ -29,12 +28,15 @@ from bench.selftest.equations.lab import (
 )
 from bench.selftest.equations.lab_run import (
     FedAvgRecord,
+    Gaps,
     LabRun,
     Pass,
     ce,
+    constant,
     fedavg_loss,
     holds,
     local_gap,
+    student,
 )
 from bench.selftest.toy import gap
 
@@ -61,7 +63,7 @@ def fedlsd_loss(
     """
     a = distillation_weight
     a = a[samples.y] if isinstance(a, Tensor) else a
-    term = kl(teacher(history.received, samples), student(w, samples), temperature)
+    term = kl(constant(history.received, samples.x).logits, student(w, samples), temperature)
     return (1 - a) * ce(w, samples) + a * (temperature**2 if kd_t_squared else 1.0) * term
 
 
@@ -71,7 +73,7 @@ def printed_weights(received: Params, beta: float, gamma: float, temperature: fl
     phi = p_y - sum_{k != y} p_k is averaged over each class's auxiliary samples.
     """
     auxiliary = server_samples("auxiliary")
-    p = softmax(forward(received, auxiliary.x, training=False).logits, temperature)
+    p = softmax(constant(received, auxiliary.x).logits, temperature)
     weights = []
     for label in range(CLASSES):
         members = p[auxiliary.y == label]
@@ -104,56 +106,37 @@ def fedntd_loss(
     p^g and p are over the C - 1 classes other than the true one.
     """
     is_other = torch.arange(CLASSES) != samples.y[:, None]
-    others = is_other.nonzero()[:, 1].view(-1, CLASSES - 1)
-    term = kl(
-        teacher(history.received, samples).gather(1, others),
-        student(w, samples).gather(1, others),
-        temperature,
-    )
-    return ce(w, samples) + beta * temperature**2 * term
+    teacher = constant(history.received, samples.x).logits[is_other].view(-1, CLASSES - 1)
+    z = student(w, samples)[is_other].view(-1, CLASSES - 1)
+    return ce(w, samples) + beta * temperature**2 * kl(teacher, z, temperature)
 
 
-def label_means(passes: list[Pass], of_logits: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return a client's table (C, C): by label, the mean over its passes of a function of logits.
+def class_means(passes: Iterable[Pass], values_of: Callable[[Outputs], Tensor]) -> Tensor:
+    """Return a client's table (C, ...): by class, the mean of values over its passes.
 
-    Local models run in evaluation mode, and padding is left out. A row is NaN if no sample has the
-    label.
+    They are those of its models' outputs in evaluation mode, and padding is left out. A row is NaN
+    if no sample has the label.
     """
-    outputs = []
+    values = []
     labels = []
     for w, samples in passes:
         is_sample = samples.weight > 0
-        outputs.append(of_logits(teacher(w, samples))[is_sample])
+        values.append(values_of(constant(w, samples.x))[is_sample])
         labels.append(samples.y[is_sample])
-    values = torch.cat(outputs)
     y = torch.cat(labels)
-    return torch.stack([values[y == label].mean(0) for label in range(CLASSES)])
+    return torch.stack([torch.cat(values)[y == label].mean(0) for label in range(CLASSES)])
 
 
-def teaching(tables: Mapping[int, Tensor], client: int, exclude_self: bool) -> dict[int, Tensor]:
-    """Return the tables that a client learns from: all, or those of the other clients."""
-    return {k: table for k, table in tables.items() if k != client or not exclude_self}
+def teaching(
+    tables: Mapping[int, Tensor], client: int, exclude_self: bool, y: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return each label's mean row over the clients' tables that have it, and 1; or 0 and 0.
 
-
-def mean_row(tables: Mapping[int, Tensor], label: int) -> Tensor | None:
-    """Return the mean of a label's rows over the tables that have one; None if none has."""
-    rows = [table[label] for table in tables.values() if not table[label].isnan().any()]
-    return sum_of(rows) / len(rows) if rows else None
-
-
-def table_loss(
-    w: Params, samples: Batch, tables: Mapping[int, Tensor], weight: float, temperature: float
-) -> Tensor:
-    """Return CE + lambda T^2 KL( softmax(Zbar_y / T) || softmax(z / T) ).
-
-    The mean logits Zbar of the clients of `tables` are the teacher; a label that none of them has
-    gets no such term.
+    The client's own table is left out if `exclude_self`.
     """
-    terms = []
-    for label, z in zip(samples.y.tolist(), student(w, samples), strict=True):
-        mean = mean_row(tables, label)
-        terms.append(0.0 * z.sum() if mean is None else kl(mean, z, temperature))
-    return ce(w, samples) + weight * temperature**2 * torch.stack(terms)
+    others = [table for k, table in tables.items() if k != client or not exclude_self]
+    rows = torch.stack(others).nanmean(0)[y]
+    return rows.nan_to_num(), (~rows.isnan().any(1)).double()
 
 
 def table_gaps(
@@ -162,33 +145,27 @@ def table_gaps(
     temperature: float,
     fd_exclude_self: bool = True,
     fd_cumulative: bool = False,
-) -> Iterator[float]:
+) -> Gaps:
     """Compare each client's loss and gradient after two rounds.
 
-    The formula uses an independent record of clients' latest tables.
+    The objective is CE + lambda T^2 KL( softmax(Zbar_y / T) || softmax(z / T) ). The mean logits
+    Zbar of the latest tables are the teacher; a label that none of them has gets no such term.
     """
     counted: dict[int, list[Pass]] = {}
     for clients in TWO:
-        passes = {k: run.passes(k) for k in clients}
         for k in clients:
             earlier = counted.get(k, []) if fd_cumulative else []
-            counted[k] = earlier + passes[k]
-        received = weighted(run.round(clients, passes), SIZES)
-    tables = {k: label_means(passes, lambda z: z) for k, passes in counted.items()}
+            counted[k] = earlier + run.passes(k)
+        received = weighted(run.round(clients))
+    tables = {k: class_means(passes, lambda out: out.logits) for k, passes in counted.items()}
+
+    def loss(w: Params, samples: Batch, client: int) -> Tensor:
+        mean, has = teaching(tables, client, fd_exclude_self, samples.y)
+        term = temperature**2 * kl(mean, student(w, samples), temperature)
+        return ce(w, samples) + distillation_weight * has * term
+
     for client in SIZES:
-        teachers = teaching(tables, client, fd_exclude_self)
-        loss = partial(
-            table_loss, tables=teachers, weight=distillation_weight, temperature=temperature
-        )
-        yield local_gap(run, client, received, loss)
-
-
-def table_check(title: str, weight: float, temperature: float, **others: bool) -> Check:
-    """Make a check of every client's loss and gradient in round 3."""
-    options = {"distillation_weight": weight, "temperature": temperature, **others}
-    return Check(
-        f"loss and gradient of every client, round 3, {title}", FEDDISTILL, table_gaps, options
-    )
+        yield local_gap(run, client, received, partial(loss, client=client))
 
 
 def contrast(
@@ -206,8 +183,9 @@ def contrast(
     z = forward(w, samples.x).features
 
     def similarity(v: Params) -> Tensor:
-        constant = forward(v, samples.x, training=False).features.detach()
-        return (_cosine(z, constant) / temperature).exp()
+        other = constant(v, samples.x).features
+        cosine = (z * other).sum(1) / ((z**2).sum(1) * (other**2).sum(1)).sqrt()
+        return (cosine / temperature).exp()
 
     near = similarity(received)
     far = similarity(previous)
@@ -228,35 +206,22 @@ def moon_loss(
     return contrast(w, samples, history.received, previous, mu, temperature)
 
 
-def _cosine(left: Tensor, right: Tensor) -> Tensor:
-    squared_lengths = (left**2).sum(1) * (right**2).sum(1)
-    return (left * right).sum(1) / squared_lengths.sqrt()
-
-
-def random_previous(run: LabRun, mu: float, **options: Any) -> Iterator[float]:
+def random_previous(run: LabRun, mu: float, **options: Any) -> Gaps:
     """Check two clients in round 1: their previous models differ, and neither is w_0."""
-    drawn = []
+    drawn = run.fed.drawn_models
     for client in (0, CLIENT):
         run.visit(client)
-        previous = run.fed.drawn_models[-1]
-        drawn.append(previous)
-        loss = partial(contrast, received=run.initial, previous=previous, mu=mu)
+        loss = partial(contrast, received=run.initial, previous=drawn[-1], mu=mu)
         yield local_gap(run, client, run.initial, loss)
-    first, second = drawn
-    yield holds(gap(first, second) > 0)
-    yield holds(gap(first, run.initial) > 0)
+        yield holds(gap(drawn[-1], run.initial) > 0)
+    yield holds(gap(drawn[0], drawn[-1]) > 0)
 
 
-def fedlsd_check(title: str, **options: Any) -> Check:
-    """Make a check of Eq. 4 in round 2."""
-    return loss_check(title, FEDLSD, fedlsd_loss, ONE, **options)
-
-
-def fedcad_check(
-    title: str, beta: float, gamma: float, cohorts: Cohorts = ONE, **others: Any
-) -> Check:
-    """Make a check of the printed Eq. 6 against the form that the algorithm runs."""
-    return loss_check(title, FEDCAD, fedcad_loss, cohorts, beta=beta, gamma=gamma, **others)
+RANDOM: Any = {"mu": 2.0, "first_previous": "random"}
+WAITING: Any = {"mu": 2.0, "first_previous": "none"}
+LSD_CHECK = partial(loss_check, source=FEDLSD, loss=fedlsd_loss, cohorts=ONE)
+CAD_CHECK = partial(loss_check, source=FEDCAD, loss=fedcad_loss, cohorts=ONE)
+NTD_CHECK = partial(loss_check, source=FEDNTD, loss=fedntd_loss)
 
 
 def moon_check(title: str, cohorts: Cohorts, last: int, **options: Any) -> Check:
@@ -264,41 +229,51 @@ def moon_check(title: str, cohorts: Cohorts, last: int, **options: Any) -> Check
     return loss_check(title, MOON, partial(moon_loss, last=last), cohorts, **options)
 
 
-RANDOM: Any = {"mu": 2.0, "first_previous": "random"}
-WAITING: Any = {"mu": 2.0, "first_previous": "none"}
+def table_check(title: str, weight: float, temperature: float, **others: bool) -> Check:
+    """Make a check of every client's loss and gradient in round 3."""
+    options = {"distillation_weight": weight, "temperature": temperature, **others}
+    return Check(
+        f"loss and gradient of every client, round 3, {title}", FEDDISTILL, table_gaps, options
+    )
 
-CHECKS: dict[str, tuple[Check, ...]] = {
+
+CHECKS = {
     "fedlsd": (
-        fedlsd_check("loss and gradient, a=0.3, T=2", distillation_weight=0.3, temperature=2.0),
-        fedlsd_check("loss and gradient, a=0.5, T=3", distillation_weight=0.5, temperature=3.0),
+        LSD_CHECK("loss and gradient, a=0.3, T=2", distillation_weight=0.3, temperature=2.0),
+        LSD_CHECK("loss and gradient, a=0.5, T=3", distillation_weight=0.5, temperature=3.0),
         # T=3, because at T=2 a wrong factor 2 T would equal T^2
-        fedlsd_check(
+        LSD_CHECK(
             "times T^2, a=0.3, T=3", distillation_weight=0.3, temperature=3.0, kd_t_squared=True
         ),
         mean_check(distillation_weight=0.3),
     ),
     "fedcad": (
-        fedcad_check("loss and gradient, round 1, weights by w_0", 0.3, 0.7, (), temperature=2.0),
-        fedcad_check("loss and gradient, beta=0.3, gamma=0.7, T=2", 0.3, 0.7, temperature=2.0),
-        fedcad_check("loss and gradient, beta=0, gamma=0.3, T=3", 0.0, 0.3, temperature=3.0),
-        fedcad_check(
-            "phi at its own temperature 1, T=2", 0.3, 0.7, temperature=2.0, phi_temperature=1.0
+        CAD_CHECK(
+            "loss and gradient, round 1, weights by w_0",
+            cohorts=(),
+            beta=0.3,
+            gamma=0.7,
+            temperature=2.0,
         ),
-        fedcad_check("times T^2, T=3", 0.3, 0.7, temperature=3.0, kd_t_squared=True),
+        CAD_CHECK(
+            "loss and gradient, beta=0.3, gamma=0.7, T=2", beta=0.3, gamma=0.7, temperature=2.0
+        ),
+        CAD_CHECK(
+            "loss and gradient, beta=0, gamma=0.3, T=3", beta=0.0, gamma=0.3, temperature=3.0
+        ),
+        CAD_CHECK(
+            "phi at its own temperature 1, T=2",
+            beta=0.3,
+            gamma=0.7,
+            temperature=2.0,
+            phi_temperature=1.0,
+        ),
+        CAD_CHECK("times T^2, T=3", beta=0.3, gamma=0.7, temperature=3.0, kd_t_squared=True),
         mean_check(beta=0.3, gamma=0.7),
     ),
     "fedntd": (
-        loss_check(
-            "loss and gradient, beta=1, tau=1", FEDNTD, fedntd_loss, ONE, beta=1.0, temperature=1.0
-        ),
-        loss_check(
-            "loss and gradient, beta=0.7, tau=3",
-            FEDNTD,
-            fedntd_loss,
-            TWO,
-            beta=0.7,
-            temperature=3.0,
-        ),
+        NTD_CHECK("loss and gradient, beta=1, tau=1", cohorts=ONE, beta=1.0, temperature=1.0),
+        NTD_CHECK("loss and gradient, beta=0.7, tau=3", cohorts=TWO, beta=0.7, temperature=3.0),
         mean_check(beta=1.0),
     ),
     "feddistill": (
@@ -335,7 +310,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     ),
 }
 
-LIMITS: dict[str, tuple[Limit, ...]] = {
+LIMITS = {
     "fedlsd": (Limit({"distillation_weight": 0.0}),),
     "fedcad": (
         Limit({"beta": 0.0, "gamma": 0.0}),

@@ -6,7 +6,7 @@ are drawn by the algorithm, and recorded when the student gets them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,9 +17,9 @@ from torch import Tensor
 
 from algorithms.base import Data, Params
 from bench.selftest.equations.checks import Check, Limit, loss_check
-from bench.selftest.equations.formulas import kl, sum_of, weighted
-from bench.selftest.equations.lab import SIZES, TWO, LabNet, forward
-from bench.selftest.equations.lab_run import LabRun, fedavg_loss, holds
+from bench.selftest.equations.formulas import kl, mean, weighted
+from bench.selftest.equations.lab import ONE, TWO, forward
+from bench.selftest.equations.lab_run import Gaps, LabRun, constant, fedavg_loss, holds
 from bench.selftest.equations.observe import unwrapped
 from bench.selftest.equations.optimizers import Adam, stepped
 
@@ -36,12 +36,20 @@ class Student:
     check_every: int = 1
     patience: int = 100
 
-    def path(self, net: LabNet, batches: list[Tensor], ended: Mapping[int, Params]) -> list[Params]:
-        """Return the student after 0, 1, ... Adam steps that start from the weighted mean."""
+    def path(self, batches: list[Tensor], ended: Mapping[int, Params]) -> list[Params]:
+        """Return the student after 0, 1, ... Adam steps that start from the weighted mean.
+
+        Its objective is the mean KL( softmax(mean_k z_k) || softmax(z) ).
+        """
+
+        def divergence(x: Tensor, w: Params) -> Tensor:
+            teacher = mean(constant(local, x).logits for local in ended.values())
+            return kl(teacher, forward(w, x).logits).mean()
+
         adam = Adam(self.server_lr)
-        path = [weighted(ended, SIZES)]
+        path = [weighted(ended)]
         for x in batches:
-            path.append(stepped(net, adam, path[-1], partial(_divergence, ended, x), x))
+            path.append(stepped(adam, path[-1], partial(divergence, x), x))
         return path
 
     def kept(self, path: list[Params], validation: Data) -> Params:
@@ -49,8 +57,7 @@ class Student:
 
         The search ends `patience` steps after it.
         """
-        predictions = [forward(w, validation.x, training=False).logits.argmax(1) for w in path]
-        scores = [int((labels == validation.y).sum()) for labels in predictions]
+        scores = [int((predictions(w, validation) == validation.y).sum()) for w in path]
         best = 0
         for step in range(self.check_every, self.max_steps + 1, self.check_every):
             if scores[step] > scores[best]:
@@ -60,14 +67,12 @@ class Student:
         return path[best]
 
 
-def _divergence(ended: Mapping[int, Params], x: Tensor, w: Params) -> Tensor:
-    """Return the student's objective, the mean KL( softmax(mean_k z_k) || softmax(z) )."""
-    logits = [forward(local, x, training=False).logits for local in ended.values()]
-    mean = sum_of(logits) / len(logits)
-    return kl(mean, forward(w, x).logits).mean()
+def predictions(w: Params, data: Data) -> Tensor:
+    """Return the predicted label of each sample."""
+    return constant(w, data.x).logits.argmax(1)
 
 
-def distilled(run: LabRun, peak: int, **hyperparameters: Any) -> Iterator[float]:
+def distilled(run: LabRun, peak: int, **hyperparameters: Any) -> Gaps:
     """Compare the model after each round's distillation.
 
     The validation labels are the student's own predictions after `peak` steps of round 1.
@@ -76,34 +81,30 @@ def distilled(run: LabRun, peak: int, **hyperparameters: Any) -> Iterator[float]
     validation = run.fed.validation
     batches = [run.fed.auxiliary.x] * student.max_steps
     for clients in TWO:
-        ended = {k: run.local(k) for k in clients}
-        path = student.path(run.net, batches, ended)
+        path = student.path(batches, {k: run.local(k) for k in clients})
         if run.number == 1:
-            logits = forward(path[peak], validation.x, training=False).logits
-            validation.y.copy_(logits.argmax(1))
+            validation.y.copy_(predictions(path[peak], validation))
         run.round(clients)
         yield run.model_gap(student.kept(path, validation))
 
 
-def small_batches(run: LabRun, **hyperparameters: Any) -> Iterator[float]:
+def small_batches(run: LabRun, **hyperparameters: Any) -> Gaps:
     """Check batches of 5 of the 12 auxiliary samples, whichever samples they hold."""
     student = Student(**hyperparameters)
-    batches = list[Tensor]()
-    ended = {k: run.local(k) for k in TWO[0]}
-    visits = {k: run.visit(k) for k in ended}
+    batches: list[Tensor] = []
+    visits = {k: run.visit(k) for k in ONE[0]}
+    ended = {k: run.local(k) for k in visits}
     x = run.fed.auxiliary.x
     validation = run.fed.validation
-    late = student.path(run.net, [x] * student.max_steps, ended)[-1]
+    late = student.path([x] * student.max_steps, ended)[-1]
     # Makes the last checkpoint best.
-    validation.y.copy_(forward(late, validation.x, training=False).logits.argmax(1))
+    validation.y.copy_(predictions(late, validation))
     with patch.object(run.net, "on_train", lambda inputs: batches.append(unwrapped(inputs))):
         run.close(visits)
-    rows = torch.cat(batches)
-    equal = (rows[:, None] == x[None]).flatten(2).all(2)  # (rows, auxiliary samples)
-    auxiliary = bool(equal.any(1).all())
-    sizes = [len(batch) for batch in batches] == [student.server_batch_size] * student.max_steps
-    yield holds(auxiliary and sizes)
-    yield run.model_gap(student.kept(student.path(run.net, batches, ended), validation))
+    equal = (torch.cat(batches)[:, None] == x).flatten(2).all(2)  # (rows, auxiliary samples)
+    yield holds(bool(equal.any(1).all()))
+    yield holds([len(x) for x in batches] == [student.server_batch_size] * student.max_steps)
+    yield run.model_gap(student.kept(student.path(batches, ended), validation))
 
 
 def feddf_check(title: str, peak: int, norm: bool = False, **others: Any) -> Check:
@@ -111,7 +112,7 @@ def feddf_check(title: str, peak: int, norm: bool = False, **others: Any) -> Che
     return Check(title, SOURCE, partial(distilled, peak=peak), vars(Student(**others)), norm)
 
 
-CHECKS: dict[str, tuple[Check, ...]] = {
+CHECKS = {
     "feddf": (
         feddf_check("Adam on the ensemble's mean logits, 12 steps, 2 rounds", 12),
         # Under Adam a bias before BatchNorm moves by rounding noise times the learning rate: a
@@ -138,6 +139,4 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     )
 }
 
-LIMITS: dict[str, tuple[Limit, ...]] = {
-    "feddf": (Limit({"max_steps": 0}),),
-}
+LIMITS = {"feddf": (Limit({"max_steps": 0}),)}

@@ -5,20 +5,29 @@ B batch, C classes, J requests a round.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from algorithms.base import Batch, Params
-from bench.selftest.equations.averaging import fedbn_check, fedmax_losses, shared
+from algorithms.base import Params
+from bench.selftest.equations.averaging import fedbn_check, fedmax_losses, part
 from bench.selftest.equations.checks import MEAN_SOURCE, Check, Limit, loss_check
 from bench.selftest.equations.formulas import log_softmax, plain, softmax, weighted
-from bench.selftest.equations.lab import SIZES, THREE, TWO, Cohorts, forward, model, requested
-from bench.selftest.equations.lab_run import LabRun, fedavg_loss, holds, loss_and_grad_of
+from bench.selftest.equations.lab import (
+    NAMES,
+    SHAPES,
+    THREE,
+    TWO,
+    Cohorts,
+    forward,
+    loss_and_grad_of,
+    model,
+    requested,
+)
+from bench.selftest.equations.lab_run import Gaps, LabRun, constant, fedavg_loss, holds
 
 
 @dataclass(frozen=True)
@@ -36,28 +45,25 @@ class Requests:
     dkd_dropout: float = 0.0
     dkd_augmented: bool = False
 
-    def distil(self, run: LabRun, round: int, start: Params, ended: Mapping[int, Params]) -> Params:
+    def distil(self, run: LabRun, start: Params, ended: Mapping[int, Params]) -> Params:
         """Move wbar_{t,0} to wbar_{t,J} by plain gradients of the soft cross entropy.
 
         They are summed by q_k over clients.
         """
+        round = run.cohort.round
         w = start
         for j, answering in enumerate(run.cohort.answering):
             if not answering:
                 continue
             lr = self.lr * self.lr_decay ** (round - 1) * self.step_decay**j
-            batches = {
-                k: requested(run.clients[k], round, j, self.batch_size, self.dkd_augmented)
-                for k in answering
-            }
-            gradients = {k: self._gradient(w, ended[k], batches[k]) for k in answering}
-            mean = (
-                weighted(gradients, SIZES) if self.dkd_weights == "examples" else plain(gradients)
-            )
+            gradients = {k: self._gradient(run, w, ended[k], k, j) for k in answering}
+            mean = plain([*gradients.values()])
+            if self.dkd_weights == "examples":
+                mean = weighted(gradients)
             w = w | {n: w[n] - lr * mean[n] for n in mean}
         return w
 
-    def complete(self, run: LabRun, round: int, ended: Mapping[int, Params]) -> bool:
+    def complete(self, run: LabRun) -> bool:
         """Return whether the round had its J requests, answered as `dkd_dropout` says.
 
         The share of answers may be 4 standard errors off. The algorithm draws the clients that
@@ -66,70 +72,64 @@ class Requests:
         """
         answering = run.cohort.answering
         p = self.dkd_dropout
-        steps = self.steps if round > self.warmup_rounds else 0
-        total = steps * len(ended)
+        steps = self.steps if run.cohort.round > self.warmup_rounds else 0
+        total = steps * len(run.cohort.models)
         missing = total - sum(map(len, answering))
         varied = not p or len(set(map(tuple, answering))) > 2
-        return (
-            len(answering) == steps
-            and varied
-            and abs(missing - total * p) <= 4 * math.sqrt(total * p * (1 - p))
-        )
+        close = (missing - total * p) ** 2 <= 16 * total * p * (1 - p)
+        return len(answering) == steps and varied and close
 
-    def _gradient(self, w: Params, local: Params, batch: Batch) -> Params:
+    def _gradient(self, run: LabRun, w: Params, local: Params, client: int, call: int) -> Params:
         """Differentiate (1/B) sum_x -sum_c softmax(Phi(x; w_k))_c log softmax(Phi(x; w))_c by w.
 
         Entries that w lacks are those of w_k.
         """
-        training = self.dkd_student_mode == "train"
-        teacher = softmax(forward(local, batch.x, training=False).logits)
+        data = run.clients[client]
+        round = run.cohort.round
+        x = requested(data, round, call, self.batch_size, self.dkd_augmented).x
+        teacher = softmax(constant(local, x).logits)
 
         def objective(leaves: Params) -> Tensor:
-            student = forward({**local, **leaves}, batch.x, training).logits
-            return -(teacher * log_softmax(student)).sum() / len(batch.y)
+            z = forward(local | leaves, x, self.dkd_student_mode == "train").logits
+            return -(teacher * log_softmax(z)).sum(1).mean()
 
-        return loss_and_grad_of(objective, w, [n for n in w if "running" not in n]).grad
-
-
-def sent(params: Params, personal: bool) -> Params:
-    """Return a client's upload of its model, without its BatchNorm layers if it keeps them."""
-    return shared(params) if personal else params
+        return loss_and_grad_of(objective, w).grad
 
 
 def distilled(
-    run: LabRun, cohorts: Cohorts, requests: Requests, personal: bool, **options: Any
-) -> Iterator[float]:
+    run: LabRun, names: Collection[str], cohorts: Cohorts, requests: Requests, **options: Any
+) -> Gaps:
     """Compare the model after each round's requests."""
-    for round, clients in enumerate(cohorts, start=1):
+    for clients in cohorts:
         ended = run.round(clients)
-        mean = weighted({k: sent(w, personal) for k, w in ended.items()}, SIZES)
-        yield holds(requests.complete(run, round, ended))
-        yield run.model_gap(requests.distil(run, round, mean, ended))
+        yield holds(requests.complete(run))
+        yield run.model_gap(requests.distil(run, part(weighted(ended), names), ended))
 
 
-def equals(run: LabRun, personal: bool, **options: Any) -> Iterator[float]:
+def equals(run: LabRun, names: Collection[str], **options: Any) -> Gaps:
     """Check equal local models: their mean is the same model, every request's gradient zero."""
     same = model(run.net, "same")
-    clients = TWO[0]
-    run.close({k: run.visit(k) for k in clients}, dict.fromkeys(clients, same))
-    yield run.model_gap(sent(same, personal))
+    visits = {k: run.visit(k) for k in TWO[0]}
+    run.close(visits, dict.fromkeys(visits, same))
+    yield run.model_gap(part(same, names))
 
 
-def dkd_checks(personal: bool = False, **base: float) -> tuple[Check, ...]:
+def dkd_checks(
+    names: Collection[str] = NAMES, source: str = "FedDKD, Algorithms 1-2", **base: float
+) -> tuple[Check, ...]:
     """Make checks of all options: decays, warm-up, mode, sizes, weights, answers, and limits.
 
     Args:
-        personal: whether clients keep their BatchNorm layers.
-        **base: hyper-parameters of the algorithm around which FedDKD is built.
+        names: of the entries that clients do not keep.
+        source: of the algorithm around which FedDKD is built.
+        **base: its hyper-parameters.
     """
 
     def check(title: str, cohorts: Cohorts = TWO, **others: Any) -> Check:
-        source = "FedDKD, Algorithm 5" if personal else "FedDKD, Algorithms 1-2"
         requests = Requests(**others)
-        gaps = partial(distilled, cohorts=cohorts, requests=requests, personal=personal)
+        gaps = partial(distilled, names=names, cohorts=cohorts, requests=requests)
         return Check(title, source, gaps, {**vars(requests), **base})
 
-    same = {"steps": 3, "lr": 5.0, **base}
     return (
         check("server step, J=2, lr_decay=0.9, 2 rounds"),
         check("server step, J=3, step_decay=0.7, 2 rounds", steps=3, step_decay=0.7),
@@ -144,19 +144,19 @@ def dkd_checks(personal: bool = False, **base: float) -> tuple[Check, ...]:
         Check(
             "equal local models: requests move nothing",
             "FedDKD, Eq. 8",
-            partial(equals, personal=personal),
-            same,
+            partial(equals, names=names),
+            {"steps": 3, "lr": 5.0, **base},
         ),
     )
 
 
-CHECKS: dict[str, tuple[Check, ...]] = {
+CHECKS = {
     "feddkd": (loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss), *dkd_checks()),
     "feddkd_max": (*fedmax_losses(steps=0), *dkd_checks(beta=3.0)),
-    "feddkd_bn": (fedbn_check(steps=0), *dkd_checks(personal=True)),
+    "feddkd_bn": (fedbn_check(steps=0), *dkd_checks(SHAPES, "FedDKD, Algorithm 5")),
 }
 
-LIMITS: dict[str, tuple[Limit, ...]] = {
+LIMITS = {
     "feddkd": (Limit({"steps": 0}), Limit({"lr": 0.0})),
     "feddkd_max": (
         Limit({"steps": 0}, "fedmax"),

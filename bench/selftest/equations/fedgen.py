@@ -11,7 +11,7 @@ drawn.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,31 +21,32 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Params
+from algorithms.base import Params
 from bench.selftest.equations.checks import Check, Limit, loss_check, mean_check
-from bench.selftest.equations.formulas import cross_entropy, kl, log_softmax, sum_of
+from bench.selftest.equations.formulas import cross_entropy, kl, shares, sum_of
 from bench.selftest.equations.lab import (
     BATCH_SIZE,
     CLASSES,
     CLIENT,
     FEATURES,
     ONE,
-    SIZES,
     TWO,
     Cohorts,
     LabNet,
     batch,
-    forward,
+    head,
+    loss_and_grad_of,
     model,
 )
 from bench.selftest.equations.lab_run import (
+    Gaps,
     LabRun,
-    LossAndGrad,
+    Visit,
     ce,
     fedavg_loss,
     holds,
-    loss_and_grad_of,
     run_rounds,
+    student,
 )
 from bench.selftest.equations.observe import Draws, Observation, observe, shapes_gap, unwrapped
 from bench.selftest.equations.optimizers import Adam
@@ -59,38 +60,26 @@ SMALL: Mapping[str, Any] = {"noise_dim": NOISE, "hidden_dim": 8, "generator_step
 LABELLINGS = torch.tensor(list(itertools.product(range(CLASSES), repeat=BATCH_SIZE)))  # (C^B, B)
 BATCH = 3  # of the server
 Weights = tuple[float, float]  # of the printed term, and of the code's
-SERVER_LABELLINGS = tuple(itertools.product(range(CLASSES), repeat=BATCH))
-
-
-def head(w: Params, features: Tensor) -> Tensor:
-    """Return logits (B, C) of features (B, D)."""
-    return features @ w["head.weight"].T + w["head.bias"]
+SERVER_LABELLINGS = torch.tensor(list(itertools.product(range(CLASSES), repeat=BATCH)))  # (C^b, b)
 
 
 @contextmanager
 def recorded_features(net: LabNet) -> Iterator[list[Tensor]]:
-    """Record the distinct inputs of `head` inside the context, in blocks of B rows."""
+    """Record the inputs of `head` inside the context in blocks of B rows.
+
+    In a client's step they are the features of its two terms.
+    """
     blocks: list[Tensor] = []
 
     def note(features: Tensor) -> None:
-        for block in torch.split(unwrapped(features), BATCH_SIZE):
-            if not any(torch.equal(block, other) for other in blocks):
-                blocks.append(block)
+        blocks.extend(torch.split(unwrapped(features), BATCH_SIZE))
 
     with patch.object(net, "on_head", note):
         yield blocks
 
 
-def fit_labels(
-    net: LabNet,
-    params: Params,
-    samples: Batch,
-    computed: LossAndGrad,
-    weights: Weights,
-    hard: Tensor,
-    soft: Tensor,
-) -> tuple[Tensor, float]:
-    """Infer the labels (B,) y~ that fit a client's step best.
+def fit_step(visit: Visit, weights: Weights, number: int) -> tuple[Tensor, float]:
+    """Take a client's step; infer the labels (B,) y~ of the generated features that fit it best.
 
     Returns them, and the gap of the step's loss and gradient with them. There are two terms:
 
@@ -98,77 +87,64 @@ def fit_labels(
     - only in the code, on the block `soft`, generated for the batch's own labels y:
       mean KL( softmax(head(g(y))) || p(x) )
     """
+    net = visit.run.net
+    params = model(net, "compared")
+    samples = visit.step(params, batch("compared", number, padded=False))
+    with recorded_features(net) as blocks:
+        computed = visit.loss(params, samples)
+    hard, soft = blocks
 
-    def rest(w: Params) -> Tensor:
-        term = kl(head(w, soft), forward(w, samples.x).logits)
-        return ce(w, samples).mean() + weights[1] * term.mean()
+    def objective(labels: Tensor, w: Params) -> Tensor:
+        generated = cross_entropy(head(w, hard), labels).mean(-1)
+        term = kl(head(w, soft), student(w, samples))
+        return (ce(w, samples) + weights[1] * term).mean() + weights[0] * generated
 
-    losses = -log_softmax(head(params, hard))[torch.arange(BATCH_SIZE), LABELLINGS].mean(1)
-    distances = (rest(params) + weights[0] * losses - computed.loss).abs()
+    distances = (objective(LABELLINGS, params) - computed.loss).abs()
     labels = LABELLINGS[distances.argmin()]
-
-    def objective(w: Params) -> Tensor:
-        return rest(w) + weights[0] * cross_entropy(head(w, hard), labels).mean()
-
-    return labels, gap(computed, loss_and_grad_of(objective, params, net.trainable))
+    return labels, gap(computed, loss_and_grad_of(partial(objective, labels), params))
 
 
-def fit_steps(run: LabRun, weights: Weights, steps: int) -> list[tuple[Tensor, float]]:
-    """Take a client's steps in the coming round; return the best fit of each.
-
-    Each step has its own noise.
-    """
-    visit = run.visit(CLIENT)
-    params = model(run.net, "compared")
-    results = []
-    for i in range(steps):
-        samples = visit.step(params, batch("compared", i, padded=False))
-        with recorded_features(run.net) as blocks:
-            computed = visit.loss(params, samples)
-        pairings: Iterable[tuple[Tensor, ...]] = itertools.permutations(blocks, 2)
-        if len(blocks) == 1:
-            pairings = [(blocks[0], blocks[0])]
-        fits = (fit_labels(run.net, params, samples, computed, weights, *pair) for pair in pairings)
-        results.append(min(fits, key=lambda fit: fit[1]))
-    return results
-
-
-def client_gaps(run: LabRun, cohorts: Cohorts, weights: Weights, **options: Any) -> Iterator[float]:
+def client_gaps(run: LabRun, cohorts: Cohorts, weights: Weights, **options: Any) -> Gaps:
     """Compare a client's loss and gradient in the round after `cohorts`."""
     run_rounds(run, cohorts)
-    for _, difference in fit_steps(run, weights, steps=3):
+    visit = run.visit(CLIENT)
+    for number in range(3):
+        _, difference = fit_step(visit, weights, number)
         yield difference
 
 
-def labels_of_the_last_round(run: LabRun, hard_weight: float, **options: Any) -> Iterator[float]:
+def labels_of_the_last_round(run: LabRun, hard_weight: float, **options: Any) -> Gaps:
     """Check that if a round's clients hold one class, labels of the next round are that class."""
     for clients, label in (((0, 1), 1), ((2, 3), 3)):
         for client in clients:
             run.clients[client].y.fill_(label)
-        run_rounds(run, (clients,))
-        for labels, difference in fit_steps(run, (hard_weight, 0.0), steps=4):
+        run.round(clients)
+        visit = run.visit(CLIENT)
+        for number in range(4):
+            labels, difference = fit_step(visit, (hard_weight, 0.0), number)
             yield difference
             yield holds(bool((labels == label).all()))
 
 
-def proportions(run: LabRun, shares: Tensor, hard_weight: float, **options: Any) -> Iterator[float]:
+def proportions(run: LabRun, expected: Tensor, hard_weight: float, **options: Any) -> Gaps:
     """Check that labels of 200 generated samples occur as often as expected.
 
     The bound is five standard deviations. The last round's only client has 6, 3, 3 and 0 samples of
     the classes.
     """
     client_labels = torch.arange(CLASSES).repeat_interleave(torch.tensor([6, 3, 3, 0]))
-    run.clients[3].y[: len(client_labels)] = client_labels  # the rows after these are padding
-    run_rounds(run, ((3,),))
-    steps = fit_steps(run, (hard_weight, 0.0), steps=40)
+    run.clients[3].y.copy_(client_labels)
+    run.round((3,))
+    visit = run.visit(CLIENT)
+    steps = [fit_step(visit, (hard_weight, 0.0), number) for number in range(40)]
     labels = torch.cat([labels for labels, _ in steps])
     frequencies = labels.bincount(minlength=CLASSES) / len(labels)
-    deviation = (shares * (1 - shares) / len(labels)).sqrt()
-    close = (frequencies - shares).abs() <= 5 * deviation + 1e-6
+    deviation = (expected * (1 - expected) / len(labels)).sqrt()
+    close = (frequencies - expected).abs() <= 5 * deviation + 1e-6
     yield holds(bool(close.all()))
 
 
-def soft_features_follow_the_batch(run: LabRun, **options: Any) -> Iterator[float]:
+def soft_features_follow_the_batch(run: LabRun, **options: Any) -> Gaps:
     """Check that other labels for samples 3 to 5 change the soft term's features of these alone."""
     calls = []
     run_rounds(run, ONE)
@@ -178,76 +154,58 @@ def soft_features_follow_the_batch(run: LabRun, **options: Any) -> Iterator[floa
     for shift in (torch.tensor([0, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 1])):
         with recorded_features(run.net) as blocks:
             visit.loss(params, replace(samples, y=(samples.y + shift) % CLASSES))
-        calls.append(blocks)
-    moved = []
-    for before, after in zip(*calls, strict=True):  # the blocks of the hard and the soft term
-        moved.append((before != after).flatten(1).any(1).tolist())
-    expected = [[False] * 5, [False, False, True, True, True]]
-    yield holds(sorted(moved) == expected)
+        calls.append(torch.stack(blocks))
+    before, after = calls
+    moved = (before != after).any(2).tolist()  # of the hard and the soft term
+    yield holds(moved == [[False] * 5, [False, False, True, True, True]])
 
 
 @dataclass(frozen=True)
 class Step:
     """One observed generator step."""
 
-    # Features, the generator's values, and each feature entry's gradient by these.
+    # Features g (b, D), the generator's values, and each feature entry's gradient by these.
     observed: Observation
     noise: Tensor  # (b, noise_dim) eps
     lr: float
-    heads: Mapping[int, Params]  # the round's local models by client
-    # (C,) by client: a_{k,y}, its share of the round's samples of each class.
-    shares: Mapping[int, Tensor]
-    objective: str
+    risk: Callable[[Tensor, Tensor], Tensor]  # the ensemble's term by g and labels (L, b), (L,)
 
-    def gradients(
-        self, labellings: Sequence[tuple[int, ...]], diversity: float
-    ) -> list[list[Tensor]]:
-        """Return the loss's gradient by the generator's entries, for each of the labellings."""
+    def gradients(self, labellings: Tensor, diversity_weight: float) -> list[Tensor]:
+        """Return the loss's gradient by the generator's values, for each of the labellings."""
         g = self.observed.output.clone().requires_grad_()
-        spread = torch.autograd.grad(diversity * self._diversity_term(g), g)[0]
-        losses = (self._ensemble_term(g, torch.tensor(labels)) for labels in labellings)
-        return [
-            self._chain_rule(torch.autograd.grad(loss, g, retain_graph=True)[0] + spread)
-            for loss in losses
-        ]
+        losses = self.risk(g, labellings) + diversity_weight * self._diversity(g)
+        by_g = [torch.autograd.grad(loss, g, retain_graph=True)[0] for loss in losses]
+        return [direction.flatten() @ self.observed.vjps for direction in by_g]
 
-    def _ensemble_term(self, g: Tensor, labels: Tensor) -> Tensor:
-        """Return the ensemble's term for labels y_b of the b samples.
-
-        - printed: mean_b NLL( sum_k n_k/n head_k(g_b), y_b )
-        - intended: sum_k mean_b a_{k,y_b} NLL(head_k(g_b), y_b)
-        - broadcast: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b')
-        """
-        rows = torch.arange(BATCH)
-        logits = {k: head(w, g) for k, w in self.heads.items()}
-        if self.objective == "printed":
-            total = sum(SIZES[k] for k in logits)
-            mean = sum_of(SIZES[k] / total * z for k, z in logits.items())
-            return -log_softmax(mean)[rows, labels].mean()
-        risks = {k: -log_softmax(z)[rows, labels] for k, z in logits.items()}
-        terms = []
-        for k, risk in risks.items():
-            shares = self.shares[k][labels]
-            if self.objective == "broadcast":
-                shares = shares[:, None]
-            terms.append((shares * risk).mean())
-        return sum_of(terms)
-
-    def _diversity_term(self, g: Tensor) -> Tensor:
+    def _diversity(self, g: Tensor) -> Tensor:
         """Return exp( mean_{i,j} -( mean_d (eps_i - eps_j)^2 )( mean_d |g_i - g_j| ) )."""
-        noises = ((self.noise[:, None] - self.noise[None]) ** 2).mean(2)
-        outputs = (g[:, None] - g[None]).abs().mean(2)
+        noises = ((self.noise[:, None] - self.noise) ** 2).mean(2)
+        outputs = (g[:, None] - g).abs().mean(2)
         return (-noises * outputs).mean().exp()
 
-    def _chain_rule(self, direction: Tensor) -> list[Tensor]:
-        """Return a loss's gradient by the generator's entries.
 
-        `direction` (b, D) is its gradient by the features.
-        """
-        return [
-            torch.tensordot(direction.flatten(), torch.stack(p), 1)
-            for p in zip(*self.observed.vjps, strict=True)
-        ]
+def printed_risk(heads: Mapping[int, Params], g: Tensor, labels: Tensor) -> Tensor:
+    """Return mean_b NLL( sum_k n_k/n head_k(g_b), y_b ) for each labelling."""
+    p = shares(heads)
+    return cross_entropy(sum_of(p[k] * head(w, g) for k, w in heads.items()), labels).mean(1)
+
+
+def ensemble_risk(
+    heads: Mapping[int, Params], a: Mapping[int, Tensor], mixed: bool, g: Tensor, labels: Tensor
+) -> Tensor:
+    """Return the ensemble's term for each labelling.
+
+    - intended: sum_k mean_b a_{k,y_b} NLL(head_k(g_b), y_b)
+    - broadcast, if `mixed`: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b')
+
+    a_{k,c} is client k's share of the round's samples of class c.
+    """
+    terms = []
+    for k, w in heads.items():
+        nll = cross_entropy(head(w, g), labels)
+        weights = a[k][labels]
+        terms.append(weights.mean(1) * nll.mean(1) if mixed else (weights * nll).mean(1))
+    return sum_of(terms)
 
 
 def one_round(
@@ -257,11 +215,7 @@ def one_round(
     observations: list[Observation] = []
 
     def note(features: Tensor) -> None:
-        if observations and torch.equal(unwrapped(features), observations[-1].output):
-            return  # the same features, under the next client's head
-        observed = observe(
-            features, lambda values: torch.eye(values.numel(), dtype=values.dtype).unbind()
-        )
+        observed = observe(features, torch.eye(features.numel(), dtype=torch.float64))
         if observed:
             observations.append(observed)
 
@@ -277,43 +231,45 @@ def one_round(
     return observations, noises
 
 
-def two_rounds(run: LabRun, training: Mapping[str, Any], objective: str) -> list[Step]:
-    """Run two rounds of different clients; return every generator step."""
+def two_rounds(run: LabRun, training: Mapping[str, Any], objective: str) -> Iterator[Step]:
+    """Run two rounds of different clients; yield every generator step."""
     run.fed.batch_size = BATCH
-    steps = []
     for clients in TWO:
         counts = {k: run.fed_of(k).client.label_counts for k in clients}
         total = sum_of(counts.values()).clamp(min=1)  # all shares of a class without samples are 0
-        shares = {k: count / total for k, count in counts.items()}
+        a = {k: count / total for k, count in counts.items()}
         lr = training["generator_lr"] * training["generator_lr_decay"] ** run.server.round
         heads = {k: run.local(k) for k in clients}
+        risk = partial(ensemble_risk, heads, a, objective == "broadcast")
+        if objective == "printed":
+            risk = partial(printed_risk, heads)
         pairs = zip(*one_round(run, clients, training["generator_steps"]), strict=True)
-        steps += [Step(observed, noise, lr, heads, shares, objective) for observed, noise in pairs]
-    return steps
+        yield from (Step(observed, noise, lr, risk) for observed, noise in pairs)
 
 
 def server_gaps(
     run: LabRun, label: int | None, objective: str = "intended", **options: Any
-) -> Iterator[float]:
+) -> Gaps:
     """Compare every generator step of two rounds.
 
     If `label` is set, all clients hold that class alone.
     """
-    labellings = SERVER_LABELLINGS if label is None else ((label,) * BATCH,)
+    labellings = SERVER_LABELLINGS
     if label is not None:
+        labellings = torch.full((1, BATCH), label)
         for data in run.clients.values():
             data.y.fill_(label)
     adam = Adam(options["generator_lr"], options["generator_weight_decay"])
     for step, after in itertools.pairwise(two_rounds(run, options, objective)):
         adam.lr = step.lr
-        leaves = step.observed.leaves
-        updated = after.observed.leaves
+        w = step.observed.vector
+        updated = after.observed.vector
         gradients = step.gradients(labellings, options["diversity_weight"])
-        best = min(gradients, key=lambda grads: gap(updated, replace(adam).step(leaves, grads)))
-        yield gap(updated, adam.step(leaves, best))
+        best = min(gradients, key=lambda grad: gap(updated, replace(adam).step(w, grad)))
+        yield gap(updated, adam.step(w, best))
 
 
-def layers(run: LabRun, hidden_dim: int, label_embedding: bool, **options: Any) -> Iterator[float]:
+def layers(run: LabRun, hidden_dim: int, label_embedding: bool, **options: Any) -> Gaps:
     """Check the generator's layers.
 
     eps and the label -> Linear -> BatchNorm -> ReLU -> Linear -> D features.
@@ -346,7 +302,7 @@ def proportion_check(prior: str, source: str, *shares: float) -> Check:
     return Check(
         f"200 generated labels, label_prior={prior}",
         source,
-        partial(proportions, shares=torch.tensor(shares)),
+        partial(proportions, expected=torch.tensor(shares)),
         options,
     )
 
@@ -376,7 +332,7 @@ LAST: Any = {**SMALL, "hard_weight": 0.8, "label_prior": "counts"}
 EMBEDDED: Any = {"label_embedding": True, "label_prior": "uniform", "diversity_weight": 1.0}
 UNDECAYED: Any = {"generator_weight_decay": 0.0, "generator_lr": 1e-3}
 
-CHECKS: dict[str, tuple[Check, ...]] = {
+CHECKS = {
     "fedgen": (
         loss_check("round 1 is without generated features", SOURCE, fedavg_loss, **SMALL, **BOTH),
         client_check(
@@ -433,6 +389,4 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     ),
 }
 
-LIMITS: dict[str, tuple[Limit, ...]] = {
-    "fedgen": (Limit({"hard_weight": 0.0, "soft_weight": 0.0}),),
-}
+LIMITS = {"fedgen": (Limit({"hard_weight": 0.0, "soft_weight": 0.0}),)}

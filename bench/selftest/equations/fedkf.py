@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -29,18 +29,18 @@ from bench.selftest.equations.lab import (
     SIZES,
     TWO,
     Cohorts,
+    LossAndGrad,
     batch,
     forward,
+    loss_and_grad_of,
     model,
 )
 from bench.selftest.equations.lab_run import (
+    Gaps,
     LabRun,
-    LossAndGrad,
     ce,
     fedavg_loss,
     holds,
-    loss_and_grad_of,
-    run_rounds,
 )
 from bench.selftest.equations.observe import Observation, observe, shapes_gap, unwrapped
 from bench.selftest.equations.optimizers import Adam
@@ -94,16 +94,7 @@ class Losses:
 
     def _divergence(self, teacher: Params, student: Params, x: Tensor) -> Tensor:
         """Compute Eq. 5: the mean of KL( p^T(x) || p^S(x) ), with the teacher's side constant."""
-        constant = forward(teacher, x, training=False).logits
-        return kl(constant, forward(student, x).logits).mean()
-
-
-@dataclass
-class GeneratedImages:
-    """The images that passed through `normalise`, and observations of the generator in training."""
-
-    images: list[Tensor] = field(default_factory=list)
-    observations: list[Observation] = field(default_factory=list)
+        return kl(forward(teacher, x, training=False).logits, forward(student, x).logits).mean()
 
 
 class RecordedRun:
@@ -132,132 +123,126 @@ class RecordedRun:
         Returns the gap of the next message and the evaluated model.
         """
         self.slots |= ended
-        self.aca = weighted(ended, SIZES)
-        self.oca = weighted(self.slots, SIZES)
+        self.aca = weighted(ended)
+        self.oca = weighted(self.slots)
         sent_gap = gap(self.run.message()["params"], self.aca)
-        evaluated = self.run.algorithm.evaluated(self.run.server)
-        return max(sent_gap, gap(evaluated, {"": self.oca}))
+        return max(sent_gap, gap(self.run.evaluated, {"": self.oca}))
 
     @contextmanager
-    def observing(self, student: Params) -> Iterator[GeneratedImages]:
-        """Observe generated images.
+    def observing(self, student: Params) -> Iterator[tuple[list[Tensor], list[Observation]]]:
+        """Record all images that pass through `normalise`, and observe the generator in training.
 
         An observation's vjp is the gradient of L_G by the generator's trained tensors.
         """
-        generated = GeneratedImages()
-        teacher = self.teacher
+        images: list[Tensor] = []
+        observations: list[Observation] = []
+        gradient = torch.func.grad(partial(self.losses.generator, self.teacher, student))
 
-        def note(images: Tensor) -> None:
-            generated.images.append(unwrapped(images))
-            gradient = torch.func.grad(lambda x: self.losses.generator(teacher, student, x))
-            observed = observe(images, lambda values: [gradient(values)])
+        def note(generated: Tensor) -> None:
+            images.append(unwrapped(generated))
+            observed = observe(generated, [gradient(images[-1])])
             if observed:
-                generated.observations.append(observed)
+                observations.append(observed)
 
         with patch.object(self.run.net, "on_normalise", note):
-            yield generated
+            yield images, observations
 
     def student_loss(self, params: Params, samples: Batch, images: Tensor) -> LossAndGrad:
         """Return the student's printed loss at `params`, and its gradient."""
         objective = partial(self.losses.student, self.teacher, images, samples)
-        return loss_and_grad_of(objective, params, self.run.net.trainable)
+        return loss_and_grad_of(objective, params)
 
-    def steps_gap(self, steps: int) -> float:
-        """Compare steps c4-c6: the generator's Adam step, then the student on new images.
+    def steps(self) -> Gaps:
+        """Compare steps c4-c6 twice: the generator's Adam step, then the student on new images.
 
         The noise is the same.
         """
         visit = self.run.visit(CLIENT)
         adam = Adam(self.losses.generator_lr)
-        gaps = []
-        for s in range(steps):
+        for s in range(2):
             params = model(self.run.net, "compared", s)
-            samples = batch("compared", s, padded=False)
-            with self.observing(params) as generated:
-                samples = visit.step(params, samples)
+            with self.observing(params) as (images, observations):
+                samples = visit.step(params, batch("compared", s, padded=False))
                 got = visit.loss(params, samples)
-            with self.observing(params) as later:
+            before = observations[0]
+            with self.observing(params) as (_, observations):
                 # Makes images of the same noise again; the step itself is discarded.
                 visit.before_step(samples)
-            before = generated.observations[0]
-            after = later.observations[0]
-            images = generated.images[-1]
-            gaps.append(gap(after.leaves, adam.step(before.leaves, before.vjps[0])))
-            gaps.append(gap(images, after.output))
-            gaps.append(gap(got, self.student_loss(params, samples, images)))
-        return max(gaps)
+            after = observations[0]
+            yield gap(after.vector, adam.step(before.vector, before.vjps[0]))
+            yield gap(images[-1], after.output)
+            yield gap(got, self.student_loss(params, samples, images[-1]))
 
-    def first_generator(self, client: int) -> tuple[Tensor, ...]:
+    def first_generator(self, client: int) -> Observation:
         """Return a client's generator before its first step of the coming round."""
         visit = self.run.visit(client)
-        with self.observing(self.run.initial) as generated:
+        with self.observing(self.run.initial) as (_, observations):
             for s in range(2):  # `variant=code` shows the generator one step later
                 visit.step(self.run.initial, batch("compared", s, padded=False))
-        return generated.observations[0].leaves
+        return observations[0]
 
 
-def as_printed(run: LabRun, cohorts: Cohorts, **options: Any) -> Iterator[float]:
+def as_printed(run: LabRun, cohorts: Cohorts, **options: Any) -> Gaps:
     """Compare a client's steps before and after these rounds, and the server's models."""
     recorded = RecordedRun(run, **options)
-    yield recorded.steps_gap(2)
+    yield from recorded.steps()
     for clients in cohorts:
         yield recorded.add(run.round(clients))
-        yield recorded.steps_gap(2)
+        yield from recorded.steps()
 
 
-def as_in_the_code(run: LabRun, **options: Any) -> Iterator[float]:
+def as_in_the_code(run: LabRun, **options: Any) -> Gaps:
     """Compare rounds 2 and 3 of a client that trained in round 1.
 
     First the student, then the generator through it. The generator and Adam's state persist over
-    rounds; `leaves` is the generator after its last step.
+    rounds; `theta` is the generator after its last step.
     """
     recorded = RecordedRun(run, **options)
     adam = Adam(recorded.losses.generator_lr)
-    leaves = None
+    theta = None
     yield recorded.add(run.round(ONE[0]))
     for _ in range(2):
         visit = run.visit(CLIENT)
         ended = run.local(CLIENT)
-        images = None
+        images: list[Tensor] = []
         for s in range(3):
             last = s == 2
             params = ended if last else model(run.net, "compared", s)
             samples = batch("compared", s, padded=False)
-            with recorded.observing(params) as generated:
+            with recorded.observing(params) as (_, observations):
                 if last:
-                    run.close({CLIENT: visit}, {CLIENT: ended})
+                    run.close({CLIENT: visit})
                 else:
                     samples = visit.step(params, samples)
             # The generator's step, on the images that the student has just had.
-            if images is not None:
-                observed = generated.observations[0]
-                yield gap(observed.output, images)
-                yield gap(observed.leaves, leaves or observed.leaves)
-                leaves = adam.step(observed.leaves, observed.vjps[0])
+            if images:
+                observed = observations[0]
+                yield gap(observed.output, images[-1])
+                if theta is not None:
+                    yield gap(observed.vector, theta)
+                theta = adam.step(observed.vector, observed.vjps[0])
             if not last:
-                with recorded.observing(params) as generated:
+                with recorded.observing(params) as (images, _):
                     got = visit.loss(params, samples)
-                images = generated.images[-1]
-                yield gap(got, recorded.student_loss(params, samples, images))
+                yield gap(got, recorded.student_loss(params, samples, images[-1]))
         yield recorded.add({CLIENT: ended})
 
 
-def initialised_every_round(run: LabRun, **options: Any) -> Iterator[float]:
+def initialised_every_round(run: LabRun, **options: Any) -> Gaps:
     """Check steps c1-c2: a client's earlier rounds leave no trace in its generator.
 
     Clients draw different generators.
     """
     trained = RecordedRun(run, **options)
     untrained = RecordedRun(replace(run), **options)
-    run_rounds(trained.run, ONE)
-    run_rounds(untrained.run, ((0, 3),))
-    generator = trained.first_generator(CLIENT)
-    other = trained.first_generator(0)
-    yield gap(generator, untrained.first_generator(CLIENT))
-    yield holds(gap(generator, other) > 0)
+    run.round(ONE[0])
+    untrained.run.round((0, 3))
+    generator = trained.first_generator(CLIENT).vector
+    yield gap(generator, untrained.first_generator(CLIENT).vector)
+    yield holds(gap(generator, trained.first_generator(0).vector) > 0)
 
 
-def layers(run: LabRun, noise_dim: int, **options: Any) -> Iterator[float]:
+def layers(run: LabRun, noise_dim: int, **options: Any) -> Gaps:
     """Check the generator's layers.
 
     Linear -> BatchNorm -> 2 x (upsample, convolution, BatchNorm) -> convolution.
@@ -265,48 +250,43 @@ def layers(run: LabRun, noise_dim: int, **options: Any) -> Iterator[float]:
     wide = 128
     narrow = 64
     grid = (SIDE // 4) ** 2
-    shapes: list[tuple[int, ...]] = [
-        (wide * grid, noise_dim),
-        (wide * grid,),
+    linear = [(wide * grid, noise_dim), (wide * grid,)]
+    convolutions = [
         (wide, wide, 3, 3),
         (wide,),
-    ]
-    shapes += [
         (narrow, wide, 3, 3),
         (narrow,),
         (1, narrow, 3, 3),
         (1,),
-        *[(wide,)] * 4,
-        *[(narrow,)] * 2,
     ]
-    yield shapes_gap(RecordedRun(run).first_generator(CLIENT), shapes)
+    norms = [(wide,)] * 4 + [(narrow,)] * 2
+    generator = RecordedRun(run).first_generator(CLIENT)
+    yield shapes_gap(generator.leaves, [*linear, *convolutions, *norms])
 
 
-def first_weights(run: LabRun, **options: Any) -> Iterator[float]:
+def first_weights(run: LabRun, **options: Any) -> Gaps:
     """Check that initial convolutions are N(0, 2 / (k k outputs)), the rest torch's default.
 
     Images must have contrast. Standard deviations must lie within five standard errors; that of all
     pixels must rule out uniform grey images.
     """
-    recorded = RecordedRun(run, **options)
-    for values in recorded.first_generator(CLIENT):
+    generator = RecordedRun(run, **options).first_generator(CLIENT)
+    for values in generator.leaves:
         if values.dim() in (2, 4):
             is_convolution = values.dim() == 4
             variance = 2 / (9 * len(values)) if is_convolution else 1 / (3 * values.shape[1])
             error = math.sqrt(variance / (2 * values.numel()))
             deviation = abs(float(values.std()) - math.sqrt(variance))
             yield holds(deviation <= 5 * error)
-    with recorded.observing(run.initial) as generated:
-        run.visit(CLIENT).step(run.initial, batch("compared", padded=False))
-    contrast = float(generated.observations[0].output.std()) * PIXEL_STD
+    contrast = float(generator.output.std()) * PIXEL_STD
     yield holds(contrast > LEAST_CONTRAST)
 
 
-def one_first_generator(run: LabRun, **options: Any) -> Iterator[float]:
+def one_first_generator(run: LabRun, **options: Any) -> Gaps:
     """Check that round 1 trains no generators, and that all clients begin with the same one."""
     recorded = RecordedRun(run, **options)
-    run_rounds(run, ONE)
-    yield gap(recorded.first_generator(CLIENT), recorded.first_generator(4))
+    run.round(ONE[0])
+    yield gap(recorded.first_generator(CLIENT).vector, recorded.first_generator(4).vector)
 
 
 def fedkf_check(title: str, source: str, gaps: Any, **others: Any) -> Check:
@@ -324,7 +304,7 @@ def code_check(title: str, gaps: Any = as_in_the_code, **others: Any) -> Check:
     return fedkf_check(f"code: {title}", CODE, gaps, variant="code", **others)
 
 
-CHECKS: dict[str, tuple[Check, ...]] = {
+CHECKS = {
     "fedkf": (
         paper_check("generator's step, student's loss and gradient, both models, 3 rounds", TWO),
         paper_check("lambda_1=0, lambda_2=0.5", lambda_1=0.0, lambda_2=0.5),
@@ -350,6 +330,4 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     )
 }
 
-LIMITS: dict[str, tuple[Limit, ...]] = {
-    "fedkf": (Limit({"gamma": 0.0}, fields=EVERYONE),),
-}
+LIMITS = {"fedkf": (Limit({"gamma": 0.0}, fields=EVERYONE),)}

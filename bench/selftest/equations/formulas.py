@@ -6,12 +6,13 @@ there shows as a difference, instead of being on both sides of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Params
+from bench.selftest.equations.lab import SIZES, trained
 
 
 def log_softmax(z: Tensor, temperature: float = 1.0) -> Tensor:
@@ -27,8 +28,11 @@ def softmax(z: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def cross_entropy(z: Tensor, y: Tensor) -> Tensor:
-    """Compute -log p_y for each sample, (B,) nats, from logits (B, C)."""
-    return -log_softmax(z)[torch.arange(len(y)), y]
+    """Compute -log p_y for each sample, (B,) nats, from logits (B, C).
+
+    Labels (L, B), which are L alternatives, give (L, B).
+    """
+    return -log_softmax(z)[torch.arange(len(z)), y]
 
 
 def kl(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:
@@ -45,21 +49,53 @@ def masked(values: Tensor, weight: Tensor) -> Tensor:
     return (values * weight).sum() / weight.sum()
 
 
-def weighted(models: Mapping[int, Params], sizes: Mapping[int, float]) -> Params:
-    """Average the clients' models, name by name: sum_k n_k w_k / sum_k n_k."""
-    total = sum(sizes[k] for k in models)
-    names = next(iter(models.values())).keys()
-    mean = {}
-    for name in names:
-        mean[name] = sum_of(sizes[k] / total * models[k][name] for k in models)
-    return mean
+def shares(clients: Iterable[int]) -> dict[int, float]:
+    """Return p_k = n_k / sum_k n_k of each of these clients."""
+    sizes = {k: SIZES[k] for k in clients}
+    return {k: size / sum(sizes.values()) for k, size in sizes.items()}
 
 
-def plain(models: Mapping[int, Params]) -> Params:
-    """Average the m clients' models, name by name: (1/m) sum_k w_k."""
-    return weighted(models, dict.fromkeys(models, 1.0))
+def weighted(models: Mapping[int, Params]) -> Params:
+    """Average the clients' models, name by name: sum_k p_k w_k."""
+    p = shares(models)
+    averaged = {}
+    for name in next(iter(models.values())):
+        averaged[name] = sum_of(p[k] * w[name] for k, w in models.items())
+    return averaged
+
+
+def plain(models: Sequence[Params]) -> Params:
+    """Average m models, name by name: (1/m) sum_k w_k."""
+    return {name: mean(w[name] for w in models) for name in models[0]}
 
 
 def sum_of(terms: Iterable[Tensor]) -> Tensor:
     """Sum one or more tensors of one shape."""
     return torch.stack(list(terms)).sum(0)
+
+
+def mean(terms: Iterable[Tensor]) -> Tensor:
+    """Average one or more tensors of one shape."""
+    return torch.stack(list(terms)).mean(0)
+
+
+def joined(tensors: Iterable[Tensor]) -> Tensor:
+    """Join tensors to one vector."""
+    return torch.cat([value.flatten() for value in tensors])
+
+
+def vector(w: Params) -> Tensor:
+    """Return a model's trained entries as one vector."""
+    return joined(w[name] for name in trained(w))
+
+
+def with_vector(w: Params, values: Tensor) -> Params:
+    """Return a model with other trained entries, which its `vector` is then."""
+    names = trained(w)
+    parts = torch.split(values, [w[name].numel() for name in names])
+    return w | {name: part.view_as(w[name]) for name, part in zip(names, parts, strict=True)}
+
+
+def squared_distance(w: Params, other: Params) -> Tensor:
+    """Compute ||w - w'||^2 over the trained entries."""
+    return ((vector(w) - vector(other)) ** 2).sum()

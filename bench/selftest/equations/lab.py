@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Cohort, Data, Net, Outputs, Params, ServerStep
-from bench.engine.pytree import tree_map
+from bench.engine.pytree import stack, tree_map
 from bench.engine.rng import stream
 from bench.engine.server_context import ServersOwn, ServerSteps
 
@@ -31,6 +32,7 @@ SIZES: Mapping[int, float] = {0: 9.0, 1: 4.0, 2: 7.0, 3: 12.0, 4: 6.0}
 PIXEL_MEAN = 0.3
 PIXEL_STD = 0.5
 Cohorts = tuple[tuple[int, ...], ...]  # the clients of each round
+Objective = Callable[[Params], Tensor]
 
 ONE: Cohorts = ((0, 2, 3),)
 TWO: Cohorts = ((0, 2, 3), (1, 2, 4))
@@ -45,7 +47,7 @@ LABELS: Mapping[int, tuple[int, ...]] = {
     3: (0, 1, 3),
     4: (0, 1, 2),
 }
-PASSES = 2  # of a client in a round, if it makes prescribed passes
+PASSES = 3  # of a client in a round
 
 # Of BatchNorm, as in torch.
 MOMENTUM = 0.1
@@ -60,6 +62,28 @@ SHAPES = {
 HEAD = ("head.weight", "head.bias")
 NORM = ("norm.weight", "norm.bias")
 STATISTICS = ("norm.running_mean", "norm.running_var")
+NAMES = (*SHAPES, *NORM, *STATISTICS)
+
+
+class LossAndGrad(NamedTuple):
+    """A loss in nats, a scalar, and its gradient by trained name."""
+
+    loss: Tensor
+    grad: Params
+
+
+def trained(params: Params) -> list[str]:
+    """Return the names of a model's trained entries, which are all but running statistics."""
+    return sorted(params.keys() - STATISTICS)
+
+
+def loss_and_grad_of(objective: Objective, params: Params) -> LossAndGrad:
+    """Return the printed objective at `params`, and its gradient by the trained entries."""
+    names = trained(params)
+    leaves = {name: value.clone().requires_grad_(name in names) for name, value in params.items()}
+    loss = objective(leaves)
+    grad = torch.autograd.grad(loss, [leaves[name] for name in names], materialize_grads=True)
+    return LossAndGrad(loss.detach(), dict(zip(names, grad, strict=True)))
 
 
 def draw(*keys: str | int) -> torch.Generator:
@@ -81,11 +105,21 @@ def forward(params: Mapping[str, Tensor], x: Tensor, training: bool = True) -> O
             var = ((h - h.mean(0)) ** 2).mean(0)
         h = (h - mean) / (var + EPS).sqrt() * params["norm.weight"] + params["norm.bias"]
     h = h.relu()
-    return Outputs(h @ params["head.weight"].T + params["head.bias"], h)
+    return Outputs(head(params, h), h)
+
+
+def head(params: Mapping[str, Tensor], h: Tensor) -> Tensor:
+    """Return the logits W2 h + b2 of features."""
+    return h @ params["head.weight"].T + params["head.bias"]
 
 
 def moved_statistics(params: Mapping[str, Tensor], x: Tensor) -> Params:
-    """Return BatchNorm's running mean and (unbiased) variance after one training pass on `x`."""
+    """Return BatchNorm's running mean and (unbiased) variance after one training pass on `x`.
+
+    There are none without BatchNorm.
+    """
+    if "norm.weight" not in params:
+        return {}
     h = (x.reshape(len(x), -1) @ params["body.weight"].T + params["body.bias"]).detach()
     statistics = {"norm.running_mean": h.mean(0), "norm.running_var": h.var(0)}
     return {
@@ -93,11 +127,15 @@ def moved_statistics(params: Mapping[str, Tensor], x: Tensor) -> Params:
     }
 
 
+def ignore(observed: Tensor) -> None:
+    """Do nothing with what passes through a network."""
+
+
 class LabNet:
     """An implementation of `algorithms.base.Net` with one hidden layer, with or without BatchNorm.
 
-    If set, `on_head` is called with each input of `head`, `on_normalise` with each image that
-    `normalise` returns, and `on_train` with each input in training mode.
+    `on_head` is called with each input of `head`, `on_normalise` with each image that `normalise`
+    returns, and `on_train` with each input in training mode.
     """
 
     num_classes = CLASSES
@@ -105,12 +143,12 @@ class LabNet:
     input_shape = (1, SIDE, SIDE)
 
     def __init__(self, norm: bool = True) -> None:
-        self.trainable: tuple[str, ...] = (*SHAPES, *(NORM if norm else ()))
-        self.names: tuple[str, ...] = (*self.trainable, *(STATISTICS if norm else ()))
-        self.batchnorm = frozenset(name for name in self.names if name.startswith("norm."))
-        self.on_head: Callable[[Tensor], None] | None = None
-        self.on_normalise: Callable[[Tensor], None] | None = None
-        self.on_train: Callable[[Tensor], None] | None = None
+        self.names = NAMES if norm else tuple(SHAPES)
+        self.trainable = tuple(name for name in self.names if name not in STATISTICS)
+        self.batchnorm = frozenset(self.names) - frozenset(SHAPES)
+        self.on_head = ignore
+        self.on_normalise = ignore
+        self.on_train = ignore
 
     @property
     def common(self) -> LabNet:
@@ -120,13 +158,11 @@ class LabNet:
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Run in training mode; the running statistics in `params` change in place."""
         self._check(params)
-        if self.on_train:
-            self.on_train(x)
+        self.on_train(x)
         out = forward(params, x)
-        if self.batchnorm:
-            with torch.no_grad():
-                for name, value in moved_statistics(params, x).items():
-                    params[name].copy_(value)
+        with torch.no_grad():
+            for name, value in moved_statistics(params, x).items():
+                params[name].copy_(value)
         return out
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
@@ -139,15 +175,13 @@ class LabNet:
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Apply the last layer alone."""
-        if self.on_head:
-            self.on_head(features)
-        return features @ params["head.weight"].T + params["head.bias"]
+        self.on_head(features)
+        return head(params, features)
 
     def normalise(self, x: Tensor) -> Tensor:
         """Return (x - mean) / std."""
         images = (x - PIXEL_MEAN) / PIXEL_STD
-        if self.on_normalise:
-            self.on_normalise(images)
+        self.on_normalise(images)
         return images
 
     def _check(self, params: Params) -> None:
@@ -213,23 +247,20 @@ def requested(data: Data, round: int, call: int, size: int, augmented: bool = Fa
 class LabFed:
     """An implementation of `algorithms.base.Fed`.
 
-    `drawn_models` holds the networks that `initialised` returned.
+    The public samples are the auxiliary ones. `drawn_models` holds the networks that `initialised`
+    returned.
     """
 
     net: LabNet
-    auxiliary: Data = field(default_factory=lambda: server_samples("auxiliary"))
-    validation: Data = field(default_factory=lambda: server_samples("validation"))
-    num_clients: int = len(SIZES)
-    rounds: int = ROUNDS
+    auxiliary: Data = field(default_factory=partial(server_samples, "auxiliary"))
+    validation: Data = field(default_factory=partial(server_samples, "validation"))
+    public: Data = field(default_factory=partial(server_samples, "auxiliary"))
     batch_size: int = BATCH_SIZE
-    public_samples: Data | None = None
     client: Any = None  # the `Client` whose hook is called; None for the server's hooks
     drawn_models: list[Params] = field(default_factory=list)
 
-    @property
-    def public(self) -> Data:
-        """The public samples, which are the auxiliary samples."""
-        return self.public_samples or self.auxiliary
+    num_clients = len(SIZES)
+    rounds = ROUNDS
 
     @property
     def nets(self) -> dict[str, LabNet]:
@@ -243,12 +274,7 @@ class LabFed:
 
     def for_clients(self) -> LabFed:
         """Return the view of the clients' hooks, without the server's samples."""
-        return replace(
-            self,
-            auxiliary=ServersOwn("auxiliary"),
-            validation=ServersOwn("validation"),
-            public_samples=self.public,
-        )
+        return replace(self, auxiliary=ServersOwn("auxiliary"), validation=ServersOwn("validation"))
 
     def initialised(self, *keys: str | int) -> Params:
         """Draw a network for these keys."""
@@ -267,6 +293,7 @@ class LabFed:
         return steps.repeat(step, state, inputs, given)
 
 
+@dataclass
 class LabCohort:
     """An implementation of `algorithms.base.Cohort` from clients' data and final local models.
 
@@ -274,22 +301,16 @@ class LabCohort:
     that answered it.
     """
 
-    def __init__(
-        self,
-        net: LabNet,
-        round: int,
-        lr: float,
-        models: Mapping[int, Params],
-        clients: Mapping[int, Data],
-    ) -> None:
-        self.net = net
-        self.round = round
-        self.lr = lr
-        self.models = models
-        self.clients = clients
-        self.ids = torch.tensor(list(models))
-        self.num_examples = torch.tensor([SIZES[k] for k in models], dtype=torch.float64)
-        self.answering: list[list[int]] = []
+    net: LabNet
+    round: int
+    lr: float
+    models: Mapping[int, Params]
+    clients: Mapping[int, Data]
+    answering: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ids = torch.tensor(list(self.models))
+        self.num_examples = torch.tensor([SIZES[k] for k in self.models], dtype=torch.float64)
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
         """Average over the leading axis, weighted by examples; `among` leaves clients out."""
@@ -304,8 +325,7 @@ class LabCohort:
 
     def everyone(self) -> Cohort:
         """Return the cohort of all K clients."""
-        no_models: dict[int, Params] = {k: {} for k in self.clients}
-        return LabCohort(self.net, self.round, self.lr, no_models, self.clients)
+        return replace(self, models={k: {} for k in self.clients})
 
     def gradients(
         self,
@@ -321,17 +341,17 @@ class LabCohort:
         It is 0 for clients that do not answer.
         """
         call = len(self.answering)
-        all_grads: dict[str, list[Tensor]] = {}
-        answering = [1] * len(self.models) if among is None else among.int().tolist()
-        for k, answers in zip(self.models, answering, strict=True):
-            copies = {name: value.detach().clone() for name, value in params.items()}
-            leaves = {
-                name: copies[name].requires_grad_() for name in self.net.trainable if name in copies
-            }
-            minibatch = requested(self.clients[k], self.round, call, batch_size, augmented)
-            value = loss(self.net, copies, self.models[k], minibatch).mean()
-            grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
-            for name, grad in zip(leaves, grads, strict=True):
-                all_grads.setdefault(name, []).append(answers * grad)
-        self.answering.append(list(compress(self.models, answering)))
-        return {name: torch.stack(client_grads) for name, client_grads in all_grads.items()}
+        answers = torch.ones(len(self.models)) if among is None else among
+        self.answering.append(list(compress(self.models, answers.tolist())))
+
+        def risk(client: int, w: Params) -> Tensor:
+            samples = requested(self.clients[client], self.round, call, batch_size, augmented)
+            value: Tensor = loss(self.net, w, self.models[client], samples)
+            return value.mean()
+
+        grads = []
+        for client, answer in zip(self.models, answers, strict=True):
+            grad = loss_and_grad_of(partial(risk, client), params).grad
+            grads.append({name: answer * value for name, value in grad.items()})
+        stacked: Params = stack(grads)
+        return stacked

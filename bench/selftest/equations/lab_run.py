@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from algorithms.base import (
     LocalPlan,
     Memory,
     Message,
+    Outputs,
     Params,
     Server,
     Upload,
@@ -33,25 +34,19 @@ from bench.selftest.equations.lab import (
     LabCohort,
     LabFed,
     LabNet,
+    LossAndGrad,
     batch,
     draw,
     forward,
+    loss_and_grad_of,
     model,
 )
 from bench.selftest.toy import gap
 
-CPU = torch.device("cpu")
 Make = Callable[..., Algorithm]
-Objective = Callable[[Params], Tensor]
 Loss = Callable[[Params, Batch], Tensor]  # (B,) nats of each sample, or a scalar
 Pass = tuple[Params, Batch]  # the model and the mini-batch of a prescribed training step
-
-
-class LossAndGrad(NamedTuple):
-    """A loss in nats, a scalar, and its gradient by trainable name."""
-
-    loss: Tensor
-    grad: Params
+Gaps = Iterator[float]  # absolute gaps between an algorithm and the formulas
 
 
 @dataclass
@@ -93,36 +88,34 @@ class LabRun:
         """The local learning rate of the coming round."""
         return self.lrs[min(self.server.round, len(self.lrs) - 1)]
 
+    @property
+    def evaluated(self) -> dict[str, Params]:
+        """The evaluated models by suffix."""
+        return self.algorithm.evaluated(self.server)
+
     def message(self) -> Message:
         """Return the server's message of the coming round.
 
         The hook is called once a round, as in a real run.
         """
         if self._sent is None:
-            message = self.algorithm.broadcast(self.fed, self.server)
-            self._sent = tensors(message, CPU, torch.float64)
+            self._sent = in_float64(self.algorithm.broadcast(self.fed, self.server))
         return self._sent
-
-    def fed_of(self, client: int) -> LabFed:
-        """Return the federation as a client's hooks see it."""
-        data = self.clients[client]
-        counts = data.y.bincount(minlength=lab.CLASSES).double()
-        return replace(self.fed.for_clients(), client=Client(client, counts.sum(), counts))
-
-    def visit(self, client: int, steps: float = 1.0) -> Visit:
-        """Start a client's coming round, in which it will take `steps` local steps."""
-        if client not in self.memories:
-            memory = self.algorithm.init_client(self.fed_of(client), detached_copy(self.initial))
-            self.memories[client] = detached_copy(tensors(memory, CPU, torch.float64))
-        num_steps = torch.tensor(steps, dtype=torch.float64)
-        plan = LocalPlan(self.number, self.lr, self.momentum, num_steps, self.fed.public)
-        return Visit(self, client, self.received(), self.memories[client], plan)
 
     def received(self) -> Message:
         """Return the message as every client receives it: of entries by model, the one model's."""
         message = self.message()
         listed = [name for name in self.algorithm.by_model if name in message]
         return {**message, **{name: message[name][lab.MODEL] for name in listed}}
+
+    def fed_of(self, client: int) -> LabFed:
+        """Return the federation as a client's hooks see it."""
+        counts = self.clients[client].y.bincount(minlength=lab.CLASSES).double()
+        return replace(self.fed.for_clients(), client=Client(client, counts.sum(), counts))
+
+    def visit(self, client: int, steps: float = PASSES) -> Visit:
+        """Start a client's coming round, in which it will take `steps` local steps."""
+        return Visit(self, client, steps)
 
     def local(self, client: int) -> Params:
         """Return the prescribed model with which a client ends the coming round."""
@@ -139,26 +132,17 @@ class LabRun:
         return passes
 
     def round(
-        self,
-        clients: Sequence[int],
-        passes: Mapping[int, list[Pass]] | None = None,
-        steps: Mapping[int, float] | None = None,
+        self, clients: Iterable[int], steps: Mapping[int, float] | None = None
     ) -> dict[int, Params]:
-        """Run a round; return the models at which the clients end, which are `local(client)`.
+        """Run a round of clients, which make their passes; return the models at which they end.
 
-        Args:
-            clients: those that take part.
-            passes: of each client; without them it makes one, at `local(client)`.
-            steps: the number of local steps that each client is told; without them, its passes.
+        Each is told that it takes as many steps, or those of `steps`.
         """
-        if passes is None:
-            passes = {k: [(self.local(k), batch("round", self.number, k))] for k in clients}
-        if steps is None:
-            steps = {k: len(passes[k]) for k in clients}
-        visits = {k: self.visit(k, steps[k]) for k in clients}
-        for k, visit in visits.items():
-            for params, samples in passes[k]:
-                visit.step_loss(params, samples)
+        visits = {}
+        for k in clients:
+            visits[k] = self.visit(k, steps[k] if steps else PASSES)
+            for params, samples in self.passes(k):
+                visits[k].step_loss(params, samples)
         return self.close(visits)
 
     def close(
@@ -186,29 +170,27 @@ class LabRun:
 
     def model_gap(self, expected: Params) -> float:
         """Return the largest gap of the next broadcast and the evaluated model from `expected`."""
-        return max(
-            gap(self.received()["params"], expected),
-            gap(self.algorithm.evaluated(self.server)[""], expected),
-        )
+        return max(gap(self.received()["params"], expected), gap(self.evaluated[""], expected))
 
 
 class Visit:
     """One client in one round of `run`."""
 
-    def __init__(
-        self, run: LabRun, client: int, message: Message, memory: Memory, plan: LocalPlan
-    ) -> None:
+    def __init__(self, run: LabRun, client: int, steps: float) -> None:
+        fed = run.fed_of(client)
+        algorithm = run.algorithm
+        if client not in run.memories:
+            memory = algorithm.init_client(fed, detached_copy(run.initial))
+            run.memories[client] = detached_copy(in_float64(memory))
         self.run = run
         self.client = client
-        self.message = message
-        self.memory = memory
-        self.plan = plan
-        algorithm = run.algorithm
-        start = algorithm.start(
-            run.fed_of(client), message, memory, draw("start", run.number, client)
-        )
-        self.local: Local = detached_copy(tensors(start, CPU, torch.float64))
-        self.teachers = algorithm.teachers(message, memory)
+        self.message = run.received()
+        self.memory = run.memories[client]
+        num_steps = torch.tensor(steps, dtype=torch.float64)
+        self.plan = LocalPlan(run.number, run.lr, run.momentum, num_steps, fed.public)
+        start = algorithm.start(fed, self.message, self.memory, draw("start", run.number, client))
+        self.local: Local = detached_copy(in_float64(start))
+        self.teachers = algorithm.teachers(self.message, self.memory)
         self._noise = draw("noise", run.number, client)
 
     def step(self, params: Params, samples: Batch) -> Batch:
@@ -219,15 +201,11 @@ class Visit:
         run = self.run
         noise = run.algorithm.noise(run.fed.for_clients(), self._noise, run.fed.batch_size)
         with torch.no_grad():
-            outputs = {
-                name: run.net.eval(teacher, samples.x) for name, teacher in self.teachers.items()
-            }
+            outputs = {name: run.net.eval(w, samples.x) for name, w in self.teachers.items()}
         samples = replace(samples, noise=noise, teacher=outputs)
         self._set_local_model(params)
-        self.local = {
-            **tree_map(Tensor.detach, self.before_step(samples)),
-            "params": self.local["params"],
-        }
+        after = tree_map(Tensor.detach, self.before_step(samples))
+        self.local = {**after, "params": self.local["params"]}
         return samples
 
     def before_step(self, samples: Batch) -> Local:
@@ -246,12 +224,10 @@ class Visit:
         loss = run.algorithm.local_loss(
             run.net, self.local, samples, self.message, self.memory, self.plan
         )
-        mean = masked(loss, samples.weight)
-        names = run.net.trainable
-        grad = torch.autograd.grad(
-            mean, [self.local["params"][n] for n in names], materialize_grads=True
-        )
-        return LossAndGrad(mean.detach(), dict(zip(names, grad, strict=True)))
+        value = masked(loss, samples.weight)
+        leaves = {name: self.local["params"][name] for name in run.net.trainable}
+        grad = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+        return LossAndGrad(value.detach(), dict(zip(leaves, grad, strict=True)))
 
     def upload(self, params: Params) -> Upload:
         """Return the upload at `params`, and store the client's new memory."""
@@ -261,8 +237,8 @@ class Visit:
         upload, memory = run.algorithm.upload(
             run.net, self.local, data, self.message, self.memory, self.plan
         )
-        run.memories[self.client] = detached_copy(tensors(memory, CPU, torch.float64))
-        sent: Upload = detached_copy(tensors(upload, CPU, torch.float64))
+        run.memories[self.client] = detached_copy(in_float64(memory))
+        sent: Upload = detached_copy(in_float64(upload))
         return sent
 
     def _set_local_model(self, params: Params) -> None:
@@ -273,12 +249,9 @@ class Visit:
         self.local = {**self.local, "params": copies}
 
 
-def loss_and_grad_of(objective: Objective, params: Params, names: Sequence[str]) -> LossAndGrad:
-    """Return the printed objective at `params`, and its gradient by these names."""
-    leaves = {name: value.clone().requires_grad_(name in names) for name, value in params.items()}
-    loss = objective(leaves)
-    grad = torch.autograd.grad(loss, [leaves[name] for name in names], materialize_grads=True)
-    return LossAndGrad(loss.detach(), dict(zip(names, grad, strict=True)))
+def in_float64(tree: Any) -> Any:
+    """Return a tree as the engine passes it on: numbers are tensors, too."""
+    return tensors(tree, torch.device("cpu"), torch.float64)
 
 
 @dataclass(frozen=True)
@@ -295,9 +268,19 @@ class FedAvgRecord:
         return self.globals[-1]
 
 
+def student(w: Params, samples: Batch) -> Tensor:
+    """Return logits (B, C) in training mode."""
+    return forward(w, samples.x).logits
+
+
+def constant(w: Params, x: Tensor) -> Outputs:
+    """Return the outputs of a model in evaluation mode, through which no gradient flows."""
+    return Outputs(*map(Tensor.detach, forward(w, x, training=False)))
+
+
 def ce(w: Params, samples: Batch) -> Tensor:
     """Return the cross entropy of each sample, (B,) nats, by the network in training mode."""
-    return cross_entropy(forward(w, samples.x).logits, samples.y)
+    return cross_entropy(student(w, samples), samples.y)
 
 
 def fedavg_loss(w: Params, samples: Batch, history: FedAvgRecord, **options: Any) -> Tensor:
@@ -308,7 +291,7 @@ def fedavg_loss(w: Params, samples: Batch, history: FedAvgRecord, **options: Any
 def mean_of(loss: Loss, samples: Batch, w: Params) -> Tensor:
     """Return a model's loss on a batch: the mean over its samples, unless it is a scalar."""
     value = loss(w, samples)
-    return value if value.dim() == 0 else masked(value, samples.weight)
+    return masked(value, samples.weight) if value.dim() else value
 
 
 def holds(statement: bool) -> float:
@@ -321,7 +304,7 @@ def run_rounds(run: LabRun, cohorts: lab.Cohorts) -> FedAvgRecord:
     history = FedAvgRecord([run.initial])
     for clients in cohorts:
         history.locals.append(run.round(clients))
-        history.globals.append(weighted(history.locals[-1], SIZES))
+        history.globals.append(weighted(history.locals[-1]))
     return history
 
 
@@ -333,7 +316,7 @@ def local_gap(run: LabRun, client: int, start: Params, loss: Loss) -> float:
     samples = batch("compared")
     params = model(run.net, "compared")
     start_gap = gap(visit.local["params"], start)
-    printed = loss_and_grad_of(partial(mean_of, loss, samples), params, run.net.trainable)
+    printed = loss_and_grad_of(partial(mean_of, loss, samples), params)
     return max(start_gap, gap(visit.step_loss(params, samples), printed))
 
 

@@ -7,7 +7,7 @@ tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bench.selftest.equations.formulas import joined
 from bench.selftest.equations.lab_run import holds
 
 DRAWING = {"rand", "randn", "uniform", "uniform_", "normal", "normal_"}
@@ -45,31 +46,32 @@ def leaves_of(output: Tensor) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Observation:
-    """One output of a generator in training, and the values `leaves` of its trained tensors.
-
-    `vjps` holds, for each direction d in the output's space, d^T (d output / d leaf) for each leaf.
-    """
+    """One output of a generator in training, and its trained tensors, P numbers in all."""
 
     output: Tensor
-    leaves: tuple[Tensor, ...]
-    vjps: tuple[tuple[Tensor, ...], ...]
+    leaves: list[Tensor]
+    # (N, P): d^T (d output / d leaves) for each of N directions d in the output's space.
+    vjps: Tensor
+
+    @property
+    def vector(self) -> Tensor:
+        """The trained tensors as one vector (P,)."""
+        return joined(self.leaves)
 
 
-def observe(output: Tensor, directions: Callable[[Tensor], Sequence[Tensor]]) -> Observation | None:
+def observe(output: Tensor, directions: Iterable[Tensor]) -> Observation | None:
     """Observe a generator through `output` and its graph; return None if it is not in training.
 
-    `directions` computes the directions of the vector-Jacobian products from the unwrapped output.
+    `directions` are those of the vector-Jacobian products, each of the output's size.
     """
     if output.grad_fn is None:
         return None
-    values = unwrapped(output)
     leaves = leaves_of(output)
-    vjps = [
-        torch.autograd.grad(output, leaves, d.view_as(output), retain_graph=True)
-        for d in directions(values)
-    ]
-    plain_vjps = tuple(tuple(map(unwrapped, vjp)) for vjp in vjps)
-    return Observation(values, tuple(map(unwrapped, leaves)), plain_vjps)
+    vjps = []
+    for direction in directions:
+        vjp = torch.autograd.grad(output, leaves, direction.view_as(output), retain_graph=True)
+        vjps.append(joined(map(unwrapped, vjp)))
+    return Observation(unwrapped(output), list(map(unwrapped, leaves)), torch.stack(vjps))
 
 
 def shapes_gap(values: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> float:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from algorithms.base import Params
-from bench.selftest.equations.lab import LabNet, moved_statistics
-from bench.selftest.equations.lab_run import Objective, loss_and_grad_of
+from bench.selftest.equations.formulas import vector, with_vector
+from bench.selftest.equations.lab import Objective, loss_and_grad_of, moved_statistics
 
 
 class Optimizer(Protocol):
-    """An optimiser, which keeps its state from step to step."""
+    """An optimiser of a vector, which keeps its state from step to step."""
 
-    def step(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the values after one step."""
+    def step(self, w: Tensor, g: Tensor) -> Tensor:
+        """Return w after one step on its gradient g."""
 
 
 @dataclass
@@ -27,13 +27,12 @@ class Sgd:
 
     lr: float
     momentum: float = 0.0
-    buffers: Sequence[Tensor] = ()
+    b: Tensor | float = 0.0
 
-    def step(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the values after one step."""
-        buffers = self.buffers or [torch.zeros_like(value) for value in values]
-        self.buffers = [self.momentum * b + g for b, g in zip(buffers, grads, strict=True)]
-        return [w - self.lr * b for w, b in zip(values, self.buffers, strict=True)]
+    def step(self, w: Tensor, g: Tensor) -> Tensor:
+        """Return w after one step on its gradient g."""
+        self.b = self.momentum * self.b + g
+        return w - self.lr * self.b
 
 
 @dataclass
@@ -46,33 +45,35 @@ class Adam:
     lr: float
     weight_decay: float = 0.0
     steps: int = 0
-    moments: Sequence[tuple[Tensor, Tensor]] = ()
+    m: Tensor | float = 0.0
+    v: Tensor | float = 0.0
 
-    def step(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the values after one step."""
+    def step(self, w: Tensor, g: Tensor) -> Tensor:
+        """Return w after one step on its gradient g."""
         self.steps += 1
-        after = []
-        zeros = [(torch.zeros_like(value), torch.zeros_like(value)) for value in values]
-        moments = self.moments or zeros
-        self.moments = []
-        for value, grad, (m, v) in zip(values, grads, moments, strict=True):
-            g = grad + self.weight_decay * value
-            m = 0.9 * m + 0.1 * g
-            v = 0.999 * v + 0.001 * g**2
-            m_hat = m / (1 - 0.9**self.steps)
-            v_hat = v / (1 - 0.999**self.steps)
-            after.append(value - self.lr * m_hat / (v_hat.sqrt() + 1e-8))
-            self.moments.append((m, v))
-        return after
+        g = g + self.weight_decay * w
+        self.m = 0.9 * self.m + 0.1 * g
+        self.v = 0.999 * self.v + 0.001 * g**2
+        m_hat = self.m / (1 - 0.9**self.steps)
+        v_hat = self.v / (1 - 0.999**self.steps)
+        return w - self.lr * m_hat / (v_hat.sqrt() + 1e-8)
 
 
-def stepped(
-    net: LabNet, optimizer: Optimizer, params: Params, objective: Objective, x: Tensor
-) -> Params:
-    """Return the model after one step on an objective; inputs x move BatchNorm's statistics."""
-    names = net.trainable
-    grad = loss_and_grad_of(objective, params, names).grad
-    before = [params[name] for name in names]
-    after = optimizer.step(before, list(grad.values()))
-    moved = moved_statistics(params, x) if net.batchnorm else {}
-    return {**params, **moved, **dict(zip(names, after, strict=True))}
+def descended(optimizer: Optimizer, w: Params, objective: Objective) -> Params:
+    """Return a model, or other tensors, after one step on an objective."""
+    grad = loss_and_grad_of(objective, w).grad
+    return with_vector(w, optimizer.step(vector(w), vector(grad)))
+
+
+def stepped(optimizer: Optimizer, w: Params, objective: Objective, x: Tensor) -> Params:
+    """Return the model after such a step, whose inputs x move BatchNorm's statistics."""
+    return descended(optimizer, w, objective) | moved_statistics(w, x)
+
+
+def step_orders(count: int, size: int, epochs: int) -> Iterator[list[list[int]]]:
+    """Yield all possible steps on `count` samples: whole sets, or one epoch of smaller batches."""
+    if size >= count:
+        yield [list(range(count))] * epochs
+        return
+    for order in permutations(range(count)):
+        yield [list(order[first : first + size]) for first in range(0, count, size)]

@@ -1,38 +1,46 @@
-"""Methods that leave each client a model of its own: Ditto, FD, FedRep, LG-FedAvg, FML.
+"""Methods that leave each client a model of its own: Ditto, FD, FedRep, FML.
 
 B batch, C classes, K clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.checks import ONE_CLIENT, ROUNDING, Check, Limit
-from bench.selftest.equations.distillation import label_means, mean_row, teaching
-from bench.selftest.equations.formulas import kl, log_softmax, softmax, sum_of, weighted
-from bench.selftest.equations.lab import HEAD, SIZES, TWO, forward
+from bench.selftest.equations.averaging import part
+from bench.selftest.equations.checks import ROUNDING, Check, Limit
+from bench.selftest.equations.distillation import class_means, teaching
+from bench.selftest.equations.formulas import kl, log_softmax, softmax, squared_distance, weighted
+from bench.selftest.equations.lab import (
+    CLASSES,
+    HEAD,
+    ONE,
+    SIZES,
+    TWO,
+    LossAndGrad,
+    loss_and_grad_of,
+)
 from bench.selftest.equations.lab_run import (
+    Gaps,
     LabRun,
     Loss,
-    LossAndGrad,
     ce,
     every_local_gap,
     holds,
     local_gap,
-    loss_and_grad_of,
     mean_of,
+    student,
 )
 from bench.selftest.equations.optimizers import Sgd, stepped
 from bench.selftest.toy import gap
 
 FD = "Jeong et al. 2018, Algorithm 1"
 FD_CODE = "HtFLlib's mean over all clients"
-LG_FEDAVG = "Liang et al. 2020, Algorithm 1"
 FEDREP = "Collins et al. 2021, Algorithm 1"
 FEDREP_STEPS = 4  # local steps of a client in a round
 FML = "Shen et al. 2020, local losses"
@@ -41,145 +49,116 @@ DITTO = "Li et al. 2021 (Ditto), Algorithm 1"
 
 def personal_rows(run: LabRun) -> float:
     """Return 0 if the clients' own models are evaluated and none of the server's, or inf."""
-    return holds(run.algorithm.evaluated(run.server) == {"": {}})
+    return holds(run.evaluated == {"": {}})
 
 
-def fitted(run: LabRun, w: Params, steps: Iterable[tuple[Loss, Batch]]) -> Params:
-    """Return a model after these steps of SGD in the coming round, each on its loss and samples."""
-    sgd = Sgd(run.lr, run.momentum)
-    for loss, samples in steps:
-        w = stepped(run.net, sgd, w, partial(mean_of, loss, samples), samples.x)
-    return w
+def both_gaps(
+    run: LabRun,
+    shared_loss: Callable[[Params], Loss],
+    own_loss: Callable[[Params], Loss],
+    row: str | None = None,
+) -> Gaps:
+    """Compare two rounds of the shared model, each client's own one, its loss and its gradient.
 
-
-def ditto_loss(
-    w: Params, samples: Batch, received: Params, names: tuple[str, ...], mu: float
-) -> Tensor:
-    """Return CE(v) + lambda/2 ||v - w_t||^2, in which v is the model `w`."""
-    squares = [((w[name] - received[name]) ** 2).sum() for name in names]
-    return ce(w, samples) + mu / 2 * sum_of(squares)
-
-
-def ditto_gaps(run: LabRun, mu: float) -> Iterator[float]:
-    """Compare two rounds of FedAvg's steps on w, each client's v_k, its loss and its gradient."""
+    Args:
+        run: the run, before its first round.
+        shared_loss: makes of a client's own model the loss of the shared model beside it.
+        own_loss: makes of the shared model the loss of a client's own model.
+        row: under which the shared model is evaluated; None if it is not.
+    """
     received = run.initial
     for clients in TWO:
-        passes = {k: run.passes(k) for k in clients}
         ended = {}
         for k in clients:
-            ended[k] = fitted(run, received, [(ce, samples) for _, samples in passes[k]])
-        run.round(clients, passes)
-        received = weighted(ended, SIZES)
+            sgd = Sgd(run.lr, run.momentum)
+            ended[k] = received
+            for own, samples in run.passes(k):
+                objective = partial(mean_of, shared_loss(own), samples)
+                ended[k] = stepped(sgd, ended[k], objective, samples.x)
+        run.round(clients)
+        received = weighted(ended)
         yield gap(run.message()["params"], received)
-        yield personal_rows(run)
-        loss = partial(ditto_loss, received=received, names=run.net.trainable, mu=mu)
-        yield every_local_gap(run, loss)
+        yield gap(run.evaluated, {"": {}} if row is None else {"": {}, row: received})
+        yield every_local_gap(run, own_loss(received))
 
 
-def fd_loss(w: Params, samples: Batch, tables: Mapping[int, Tensor], gamma: float) -> Tensor:
-    """Return CE(y, p) + gamma CE(t_y, p).
+def ditto_gaps(run: LabRun, mu: float) -> Gaps:
+    """Compare FedAvg's steps on w, and CE(v) + lambda/2 ||v - w_t||^2 of each client's v_k."""
 
-    t_y is the mean of the rows of label y over the tables that have it. A sample whose label no
-    table has is without that term.
+    def loss(v: Params, samples: Batch, received: Params) -> Tensor:
+        return ce(v, samples) + mu / 2 * squared_distance(v, received)
+
+    return both_gaps(run, lambda own: ce, lambda received: partial(loss, received=received))
+
+
+def fml_gaps(run: LabRun, ce_weight: float, meme_ce_weight: float) -> Gaps:
+    """Compare the meme, and each private model: a CE(w) + (1 - a) KL(p_teacher || p_w)."""
+
+    def loss(w: Params, samples: Batch, teacher: Params, a: float) -> Tensor:
+        term = kl(student(teacher, samples), student(w, samples))
+        return a * ce(w, samples) + (1 - a) * term
+
+    def meme_loss(private: Params) -> Loss:
+        return partial(loss, teacher=private, a=meme_ce_weight)
+
+    def private_loss(meme: Params) -> Loss:
+        return partial(loss, teacher=meme, a=ce_weight)
+
+    return both_gaps(run, meme_loss, private_loss, "_meme")
+
+
+def fd_gaps(run: LabRun, distillation_weight: float, fd_exclude_self: bool = True) -> Gaps:
+    """Compare each client's start, loss and gradient before and after two rounds.
+
+    The objective is CE(y, p) + gamma CE(t_y, p). t_y is the mean of the rows of label y over the
+    tables that have it; a sample whose label no table has is without that term.
     """
-    log_p = log_softmax(forward(w, samples.x).logits)
-    terms = []
-    for label, row in zip(samples.y.tolist(), log_p, strict=True):
-        mean = mean_row(tables, label)
-        terms.append(0.0 * row.sum() if mean is None else -(mean * row).sum())
-    return ce(w, samples) + gamma * torch.stack(terms)
+    tables = dict.fromkeys(SIZES, torch.full((CLASSES, CLASSES), torch.nan, dtype=torch.float64))
 
+    def loss(w: Params, samples: Batch, client: int) -> Tensor:
+        t, _ = teaching(tables, client, fd_exclude_self, samples.y)
+        term = -(t * log_softmax(student(w, samples))).sum(1)
+        return ce(w, samples) + distillation_weight * term
 
-def fd_gaps(
-    run: LabRun, distillation_weight: float, fd_exclude_self: bool = True
-) -> Iterator[float]:
-    """Compare each client's start, loss and gradient before and after two rounds."""
-    tables: dict[int, Tensor] = {}
-    for clients in ((), *TWO):
-        if clients:
-            passes = {k: run.passes(k) for k in clients}
-            run.round(clients, passes)
-            tables |= {k: label_means(passes[k], softmax) for k in clients}
+    for clients in (*TWO, *ONE):
         yield personal_rows(run)
         for k in SIZES:
-            teachers = teaching(tables, k, fd_exclude_self)
-            loss = partial(fd_loss, tables=teachers, gamma=distillation_weight)
-            yield local_gap(run, k, run.last[k], loss)
+            yield local_gap(run, k, run.last[k], partial(loss, client=k))
+        tables |= {k: class_means(run.passes(k), lambda out: softmax(out.logits)) for k in clients}
+        run.round(clients)
 
 
-def fml_gaps(run: LabRun, ce_weight: float, meme_ce_weight: float) -> Iterator[float]:
-    """Compare two rounds of the meme's steps, each private model, its loss and its gradient."""
-    received = run.initial
-    for clients in TWO:
-        passes = {k: run.passes(k) for k in clients}
-        ended = {}
-        for k in clients:
-            steps = []
-            for private, samples in passes[k]:
-                steps.append((partial(mutual, teacher=private, own=meme_ce_weight), samples))
-            ended[k] = fitted(run, received, steps)
-        run.round(clients, passes)
-        received = weighted(ended, SIZES)
-        yield gap(run.algorithm.evaluated(run.server), {"": {}, "_meme": received})
-        yield gap(run.message()["params"], received)
-        loss = partial(mutual, teacher=received, own=ce_weight)
-        yield every_local_gap(run, loss)
+def by_part(w: Params, samples: Batch, trained: tuple[str, ...]) -> LossAndGrad:
+    """Return the mean cross entropy, and its gradient, which is 0 outside of the trained part."""
+    loss, grad = loss_and_grad_of(partial(mean_of, ce, samples), w)
+    zeros = {name: torch.zeros_like(g) for name, g in grad.items() if name not in trained}
+    return LossAndGrad(loss, grad | zeros)
 
 
-def mutual(w: Params, samples: Batch, teacher: Params, own: float) -> Tensor:
-    """Return own CE(w) + (1 - own) KL(p_teacher || p_w)."""
-    term = kl(forward(teacher, samples.x).logits, forward(w, samples.x).logits)
-    return own * ce(w, samples) + (1 - own) * term
-
-
-def lg_gaps(run: LabRun) -> Iterator[float]:
-    """Compare the averaged head, each client's start, loss and gradient in two rounds."""
-    for clients in TWO:
-        averaged = weighted(run.round(clients), SIZES)
-        head = head_of(averaged)
-        yield run.model_gap(head)
-        yield every_local_gap(run, ce, head)
-
-
-def head_of(w: Params) -> Params:
-    """Return a model's head."""
-    return {name: w[name] for name in HEAD}
-
-
-def by_part(w: Params, samples: Batch, part: Collection[str], names: Sequence[str]) -> LossAndGrad:
-    """Return the mean cross entropy, and its gradient, which is 0 outside of a part of `names`."""
-    printed = loss_and_grad_of(partial(mean_of, ce, samples), w, list(part))
-    zeros = {name: torch.zeros_like(w[name]) for name in names}
-    return LossAndGrad(printed.loss, {**zeros, **printed.grad})
-
-
-def rep_gaps(run: LabRun, head_share: float) -> Iterator[float]:
+def rep_gaps(run: LabRun, head_share: float) -> Gaps:
     """Compare each step's loss and gradient, the averaged body and the heads in two rounds."""
-    heads = dict.fromkeys(SIZES, head_of(run.initial))
+    heads = dict.fromkeys(SIZES, part(run.initial, HEAD))
     head_steps = round(head_share * FEDREP_STEPS)
-    names = run.net.trainable
-    body = [name for name in names if name not in HEAD]
+    body = tuple(name for name in run.net.names if name not in HEAD)
     for clients in TWO:
         visits = {}
         for k in clients:
             visits[k] = run.visit(k, FEDREP_STEPS)
             for step, (w, samples) in enumerate(run.passes(k, FEDREP_STEPS)):
                 if step <= head_steps:  # the model before the first step of the body, too
-                    heads[k] = head_of(w)
-                part = HEAD if step < head_steps else body
-                expected = by_part({**w, **heads[k]}, samples, part, names)
-                yield gap(visits[k].step_loss(w, samples), expected)
+                    heads[k] = part(w, HEAD)
+                trained = HEAD if step < head_steps else body
+                yield gap(visits[k].step_loss(w, samples), by_part(w | heads[k], samples, trained))
         ended = run.close(visits)
         if head_steps == FEDREP_STEPS:
-            heads |= {k: head_of(ended[k]) for k in clients}
-        averaged = weighted(ended, SIZES)
-        sent = {name: value for name, value in averaged.items() if name not in HEAD}
+            heads |= {k: part(ended[k], HEAD) for k in clients}
+        sent = part(weighted(ended), body)
         yield run.model_gap(sent)
         for k in SIZES:
-            yield gap(run.visit(k).local["params"], {**sent, **heads[k]})
+            yield gap(run.visit(k).local["params"], sent | heads[k])
 
 
-CHECKS: dict[str, tuple[Check, ...]] = {
+CHECKS = {
     "ditto": (
         Check(
             "both models, loss and gradient, 2 rounds, lambda=0.7", DITTO, ditto_gaps, {"mu": 0.7}
@@ -202,7 +181,6 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         Check("the head alone", FEDREP, rep_gaps, {"head_share": 1.0}),
         Check("the body alone, without BatchNorm", FEDREP, rep_gaps, {"head_share": 0.0}, False),
     ),
-    "lg_fedavg": (Check("heads averaged, loss and gradient, 2 rounds", LG_FEDAVG, lg_gaps),),
     "fml": (
         Check(
             "both models, loss and gradient, 2 rounds",
@@ -221,12 +199,11 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     ),
 }
 
-LIMITS: dict[str, tuple[Limit, ...]] = {
+LIMITS = {
     "ditto": (Limit({"mu": 0.0}, "local"),),
     "fd": (Limit({"distillation_weight": 0.0}, "local"),),
     "fml": (
         Limit({"ce_weight": 1.0}, "local"),
         Limit({"meme_ce_weight": 1.0}, rows=("_meme", ""), tolerance=ROUNDING),
     ),
-    "lg_fedavg": (Limit({}, sizes=ONE_CLIENT, other_sizes=ONE_CLIENT),),
 }

@@ -5,20 +5,18 @@ B batch, C classes, K clients, N public samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import combinations
-from math import inf
+from typing import Any
 
 from torch import Tensor
 
 from algorithms.base import Params
 from bench.selftest.equations.checks import Check, Limit
-from bench.selftest.equations.formulas import log_softmax, softmax, sum_of
+from bench.selftest.equations.formulas import log_softmax, mean, softmax
 from bench.selftest.equations.lab import SIZES, TWO, forward
-from bench.selftest.equations.lab_run import LabRun, ce, holds, local_gap
-from bench.selftest.equations.optimizers import Adam, Optimizer, Sgd, stepped
+from bench.selftest.equations.lab_run import Gaps, LabRun, ce, constant, holds, local_gap
+from bench.selftest.equations.optimizers import Adam, Optimizer, Sgd, step_orders, stepped
 from bench.selftest.equations.personal import personal_rows
 from bench.selftest.toy import gap
 
@@ -26,140 +24,94 @@ DSFL = "Itahara et al. 2021, entropy reduction aggregation"
 FEDMD = "Li and Wang 2019, Algorithm 1, and its code"
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """Training on public samples: a loss of logits z and targets t, (B,), and new optimisers."""
-
-    loss: Callable[[Tensor, Tensor], Tensor]
-    optimizer: Callable[[], Optimizer]
-
-    def learnt(
-        self, run: LabRun, w: Params, x: Tensor, targets: Tensor, steps: Sequence[Sequence[int]]
-    ) -> Params:
-        """Return the model after steps on the samples at these places."""
-        optimizer = self.optimizer()
-        for places in steps:
-            rows = list(places)
-            objective = partial(self._mean, x[rows], targets[rows])
-            w = stepped(run.net, optimizer, w, objective, x[rows])
-        return w
-
-    def _mean(self, x: Tensor, targets: Tensor, w: Params) -> Tensor:
-        return self.loss(forward(w, x).logits, targets).mean()
-
-
-def step_orders(count: int, size: int, epochs: int) -> list[list[Sequence[int]]]:
-    """Return the possible steps on `count` samples: whole sets, or one epoch of two batches."""
-    everything = range(count)
-    if size >= count:
-        return [[everything] * epochs]
-    orders: list[list[Sequence[int]]] = []
-    for first in combinations(everything, size):
-        orders.append([first, [place for place in everything if place not in first]])
-    return orders
-
-
-def asked_gap(run: LabRun, wanted: int) -> float:
-    """Return 0 if the server asks for `wanted` different samples, or for all there are; or inf."""
-    asked = run.message()["asked"].tolist()
-    count = min(wanted, len(run.fed.public.x))
-    return holds(len(set(asked)) == len(asked) == count)
-
-
 def exchange_gaps(
     run: LabRun,
-    lesson: Lesson,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    make_optimizer: Callable[[float], Optimizer],
     targets_of: Callable[[list[Tensor]], Tensor],
-    wanted: int,
-    size: int,
-    epochs: int,
-    server: bool = False,
-) -> Iterator[float]:
-    """Compare the targets, each client's start, loss and gradient before and after two rounds.
-
-    Args:
-        run: the run, before its first round.
-        lesson: how models learn the targets.
-        targets_of: makes them of the clients' logits.
-        wanted: public samples of a round.
-        size: public samples of a step.
-        epochs: passes over the public samples.
-        server: whether the server's model learns them, too.
-    """
-    public = run.fed.public.x
-    own = run.initial
-    yield local_gap(run, 0, run.initial, ce)
-    for clients in TWO:
-        asked = run.message()["asked"]
-        if asked_gap(run, wanted):
-            yield inf
-            return
-        run.round(clients)
-        x = public[asked]
-        targets = targets_of([forward(run.last[k], x, training=False).logits for k in clients])
-        yield gap(run.message()["targets"], targets)
-        orders = step_orders(len(x), size, epochs)
-        if server:
-            models = [lesson.learnt(run, own, x, targets, steps) for steps in orders]
-            evaluated = run.algorithm.evaluated(run.server)
-            yield min(gap(evaluated, {"": {}, "_server": model}) for model in models)
-            own = evaluated["_server"]
-        for k in SIZES:
-            gaps = []
-            for steps in orders:
-                start = lesson.learnt(run, run.last[k], x, targets, steps)
-                gaps.append(local_gap(run, k, start, ce))
-            yield min(gaps)
-
-
-def fedmd_gaps(
-    run: LabRun,
     public_samples: int,
     digest_epochs: int,
     digest_lr: float,
     digest_batch_size: int,
-) -> Iterator[float]:
+    server: bool = False,
+) -> Gaps:
+    """Compare the targets, each client's start, loss and gradient before and after two rounds.
+
+    Args:
+        run: the run, before its first round.
+        loss: of logits and targets, (B,), which models learn by.
+        make_optimizer: makes an optimiser for each model and round.
+        targets_of: makes the targets of the clients' logits.
+        public_samples: of a round.
+        digest_epochs: passes over the public samples.
+        digest_lr: of the optimiser.
+        digest_batch_size: public samples of a step.
+        server: whether the server's model learns the targets, too.
+    """
+    public = run.fed.public.x
+    wanted = min(public_samples, len(public))
+
+    def learnt(w: Params, x: Tensor, targets: Tensor) -> Iterator[Params]:
+        """Yield the model after the steps on public samples, in every order that they may have."""
+
+        def objective(rows: list[int], leaves: Params) -> Tensor:
+            return loss(forward(leaves, x[rows]).logits, targets[rows]).mean()
+
+        for steps in step_orders(wanted, digest_batch_size, digest_epochs):
+            optimizer = make_optimizer(digest_lr)
+            after = w
+            for rows in steps:
+                after = stepped(optimizer, after, partial(objective, rows), x[rows])
+            yield after
+
+    own = run.initial
+    yield local_gap(run, 0, run.initial, ce)
+    for clients in TWO:
+        asked = run.message()["asked"].tolist()
+        yield holds(len(set(asked)) == len(asked) == wanted)
+        run.round(clients)
+        x = public[asked]
+        targets = targets_of([constant(run.last[k], x).logits for k in clients])
+        yield gap(run.message()["targets"], targets)
+        if server:
+            evaluated = run.evaluated
+            models = learnt(own, x, targets)
+            yield min(gap(evaluated, {"": {}, "_server": w}) for w in models)
+            own = evaluated["_server"]
+        for k in SIZES:
+            starts = learnt(run.last[k], x, targets)
+            yield min(local_gap(run, k, start, ce) for start in starts)
+
+
+def fedmd_gaps(run: LabRun, **options: Any) -> Gaps:
     """Compare FedMD's mean logits, and the models that have digested them."""
 
     def loss(z: Tensor, t: Tensor) -> Tensor:
         return (z - t).abs().mean(1)
 
-    def mean(logits: list[Tensor]) -> Tensor:
-        return sum_of(logits) / len(logits)
-
-    lesson = Lesson(loss, lambda: Adam(digest_lr))
     yield personal_rows(run)
-    yield from exchange_gaps(run, lesson, mean, public_samples, digest_batch_size, digest_epochs)
+    yield from exchange_gaps(run, loss, Adam, mean, **options)
 
 
 def dsfl_gaps(
-    run: LabRun,
-    public_samples: int,
-    digest_epochs: int,
-    digest_lr: float,
-    digest_batch_size: int,
-    aggregation: str = "era",
-    era_temperature: float = 0.1,
-) -> Iterator[float]:
+    run: LabRun, aggregation: str = "era", era_temperature: float = 0.1, **options: Any
+) -> Gaps:
     """Compare DS-FL's targets, and the clients' and the server's models that have learnt them."""
 
     def loss(z: Tensor, t: Tensor) -> Tensor:
         return -(t * log_softmax(z)).sum(1)
 
     def targets(logits: list[Tensor]) -> Tensor:
-        mean = sum_of(softmax(z) for z in logits) / len(logits)
-        return softmax(mean, era_temperature) if aggregation == "era" else mean
+        p = mean(softmax(z) for z in logits)
+        return softmax(p, era_temperature) if aggregation == "era" else p
 
-    lesson = Lesson(loss, lambda: Sgd(digest_lr))
-    yield from exchange_gaps(
-        run, lesson, targets, public_samples, digest_batch_size, digest_epochs, server=True
-    )
+    return exchange_gaps(run, loss, Sgd, targets, **options, server=True)
 
 
 ALL_SAMPLES = {"public_samples": 100, "digest_batch_size": 12}
 TWO_BATCHES = {"public_samples": 4, "digest_batch_size": 2, "digest_epochs": 1}
 
-CHECKS: dict[str, tuple[Check, ...]] = {
+CHECKS = {
     "fedmd": (
         Check(
             "targets, digested models, loss and gradient, 2 rounds",
@@ -192,6 +144,6 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     ),
 }
 
-LIMITS: dict[str, tuple[Limit, ...]] = {
+LIMITS = {
     "fedmd": (Limit({"digest_epochs": 0}, "local"),),
 }
