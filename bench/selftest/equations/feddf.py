@@ -20,7 +20,6 @@ from bench.selftest.equations.checks import Check, Limit, loss_check
 from bench.selftest.equations.formulas import kl, mean, weighted
 from bench.selftest.equations.lab import ONE, TWO, forward
 from bench.selftest.equations.lab_run import Gaps, LabRun, constant, fedavg_loss, holds
-from bench.selftest.equations.observe import unwrapped
 from bench.selftest.equations.optimizers import Adam, stepped
 
 SOURCE = "Lin et al. 2020, Algorithm 1"
@@ -65,6 +64,13 @@ class Student:
             elif step - best >= self.patience:
                 break
         return path[best]
+
+
+def unwrapped(value: Tensor) -> Tensor:
+    """Copy the numbers of a tensor that a transformation of `torch.func` may have wrapped."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(value):
+        value = torch._C._functorch.get_unwrapped(value)
+    return value.detach().clone()
 
 
 def predictions(w: Params, data: Data) -> Tensor:

@@ -1,27 +1,21 @@
 """FedGen: clients' last layer learns from a generator of features.
 
-The generator is trained through the round's heads. B batch of a client, b of the server, C classes,
-D features, K clients. The algorithm itself draws the labels of generated features, so they are
-inferred: of all C^B labellings, the one for which the printed formula is nearest to the computed
-loss; of all C^b, the one for which Adam's step on the printed loss is nearest to the generator's
-new values. Features are recorded when they pass through `head`, and the server's noise when it is
-drawn.
+The generator is trained through the round's heads. B batch, C classes, D features, K clients, Z
+length of the noise. Uniform numbers u in [0, 1) draw labels. A client's step draws (B, 1 + 2 Z) of
+them: u, eps of the drawn label, and eps of the batch's own one; a step of the server draws eps
+(B, Z), then u (B,).
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
-from algorithms.base import Params
+from algorithms.base import Batch, Params
 from bench.selftest.equations.checks import Check, Limit, loss_check, mean_check
 from bench.selftest.equations.formulas import cross_entropy, kl, shares, sum_of
 from bench.selftest.equations.lab import (
@@ -32,241 +26,224 @@ from bench.selftest.equations.lab import (
     ONE,
     TWO,
     Cohorts,
-    LabNet,
     batch,
+    forward,
     head,
     loss_and_grad_of,
     model,
+    trained,
 )
 from bench.selftest.equations.lab_run import (
     Gaps,
     LabRun,
-    Visit,
     ce,
     fedavg_loss,
     holds,
-    run_rounds,
+    mean_of,
     student,
 )
-from bench.selftest.equations.observe import Draws, Observation, observe, shapes_gap, unwrapped
-from bench.selftest.equations.optimizers import Adam
+from bench.selftest.equations.optimizers import Adam, stepped
 from bench.selftest.toy import gap
 
 SOURCE = "Zhu et al. 2021, Eqs. 3-5 and Algorithm 1"
 CODE = "Zhu et al. 2021, code"
 EQ_4 = "Zhu et al. 2021, Eq. 4"
-NOISE = 7  # unlike any other width here, so that the noise is recognised by its shape
+NOISE = 7
 SMALL: Mapping[str, Any] = {"noise_dim": NOISE, "hidden_dim": 8, "generator_steps": 1}
-LABELLINGS = torch.tensor(list(itertools.product(range(CLASSES), repeat=BATCH_SIZE)))  # (C^B, B)
-BATCH = 3  # of the server
 Weights = tuple[float, float]  # of the printed term, and of the code's
-SERVER_LABELLINGS = torch.tensor(list(itertools.product(range(CLASSES), repeat=BATCH)))  # (C^b, b)
+# The generator has the layers of the laboratory's network, under other names.
+LAYERS = {
+    "hidden.weight": "body.weight",
+    "hidden.bias": "body.bias",
+    "norm.mean": "norm.running_mean",
+    "norm.var": "norm.running_var",
+    "out.weight": "head.weight",
+    "out.bias": "head.bias",
+}
 
 
-@contextmanager
-def recorded_features(net: LabNet) -> Iterator[list[Tensor]]:
-    """Record the inputs of `head` inside the context in blocks of B rows.
+def generator_of(run: LabRun) -> Params:
+    """Return the generator that clients receive, with the names of the laboratory's network."""
+    return {LAYERS.get(name, name): value for name, value in run.message()["theta"].items()}
 
-    In a client's step they are the features of its two terms.
+
+def inputs(theta: Params, eps: Tensor, y: Tensor) -> Tensor:
+    """Return what the generator gets: noise, and labels one-hot or embedded."""
+    embedding = theta.get("embedding", torch.eye(CLASSES, dtype=torch.float64))
+    return torch.cat([eps, embedding[y]], 1)
+
+
+def generated(theta: Params, eps: Tensor, y: Tensor, training: bool = False) -> Tensor:
+    """Return features G(y, eps) (B, D): Linear -> BatchNorm -> ReLU -> Linear."""
+    return forward(theta, inputs(theta, eps, y), training).logits
+
+
+def prior_of(run: LabRun, clients: Iterable[int], rule: str) -> Tensor:
+    """Return the probability (C,) of each label.
+
+    `counts`: as often as the clients hold it; `seen`: all that they hold, equally; `uniform`: all.
     """
-    blocks: list[Tensor] = []
+    counts = sum_of(run.fed_of(k).client.label_counts for k in clients)
+    if rule == "seen":
+        counts = (counts > 0).double()
+    if rule == "uniform":
+        counts = torch.ones_like(counts)
+    return counts / counts.sum()
 
-    def note(features: Tensor) -> None:
-        blocks.extend(torch.split(unwrapped(features), BATCH_SIZE))
 
-    with patch.object(net, "on_head", note):
-        yield blocks
+def drawn(prior: Tensor, u: Tensor) -> Tensor:
+    """Return the labels (B,) at which the prior's distribution function passes u (B,)."""
+    return (u[:, None] >= prior.cumsum(0)).sum(1)
 
 
-def fit_step(visit: Visit, weights: Weights, number: int) -> tuple[Tensor, float]:
-    """Take a client's step; infer the labels (B,) y~ of the generated features that fit it best.
+def client_loss(
+    w: Params, samples: Batch, theta: Params, prior: Tensor, weights: Weights
+) -> Tensor:
+    """Return CE + a CE(head(G(y~, eps)), y~) + b KL( softmax(head(G(y, eps'))) || p(x) ).
 
-    Returns them, and the gap of the step's loss and gradient with them. There are two terms:
-
-    - as printed, on the block `hard` of features: mean CE(head(g(y~)), y~)
-    - only in the code, on the block `soft`, generated for the batch's own labels y:
-      mean KL( softmax(head(g(y))) || p(x) )
+    The means of the first term's generated samples and of the last are over the batch. The last one
+    is only in the code.
     """
-    net = visit.run.net
-    params = model(net, "compared")
-    samples = visit.step(params, batch("compared", number, padded=False))
-    with recorded_features(net) as blocks:
-        computed = visit.loss(params, samples)
-    hard, soft = blocks
+    u, eps, own_eps = torch.split(samples.noise.double(), [1, NOISE, NOISE], 1)
+    y = drawn(prior, u[:, 0])
+    hard = cross_entropy(head(w, generated(theta, eps, y)), y).mean()
+    soft = kl(head(w, generated(theta, own_eps, samples.y)), student(w, samples))
+    return ce(w, samples) + weights[0] * hard + weights[1] * soft
 
-    def objective(labels: Tensor, w: Params) -> Tensor:
-        generated = cross_entropy(head(w, hard), labels).mean(-1)
-        term = kl(head(w, soft), student(w, samples))
-        return (ce(w, samples) + weights[1] * term).mean() + weights[0] * generated
 
-    distances = (objective(LABELLINGS, params) - computed.loss).abs()
-    labels = LABELLINGS[distances.argmin()]
-    return labels, gap(computed, loss_and_grad_of(partial(objective, labels), params))
+def step_gaps(run: LabRun, prior: Tensor, weights: Weights, steps: int = 3) -> Gaps:
+    """Compare a client's loss and gradient in some steps of the coming round."""
+    visit = run.visit(CLIENT)
+    w = model(run.net, "compared")
+    loss = partial(client_loss, theta=generator_of(run), prior=prior, weights=weights)
+    for number in range(steps):
+        samples = visit.step(w, batch("compared", number))
+        printed = loss_and_grad_of(partial(mean_of, loss, samples), w)
+        yield gap(visit.loss(w, samples), printed)
 
 
 def client_gaps(run: LabRun, cohorts: Cohorts, weights: Weights, **options: Any) -> Gaps:
     """Compare a client's loss and gradient in the round after `cohorts`."""
-    run_rounds(run, cohorts)
-    visit = run.visit(CLIENT)
-    for number in range(3):
-        _, difference = fit_step(visit, weights, number)
-        yield difference
+    prior = torch.full((CLASSES,), 1 / CLASSES)
+    for clients in cohorts:
+        run.round(clients)
+        prior = prior_of(run, clients, "counts")
+    return step_gaps(run, prior, weights)
 
 
-def labels_of_the_last_round(run: LabRun, hard_weight: float, **options: Any) -> Gaps:
+def labels_of_the_last_round(
+    run: LabRun, hard_weight: float, label_prior: str, **options: Any
+) -> Gaps:
     """Check that if a round's clients hold one class, labels of the next round are that class."""
     for clients, label in (((0, 1), 1), ((2, 3), 3)):
         for client in clients:
             run.clients[client].y.fill_(label)
         run.round(clients)
-        visit = run.visit(CLIENT)
-        for number in range(4):
-            labels, difference = fit_step(visit, (hard_weight, 0.0), number)
-            yield difference
-            yield holds(bool((labels == label).all()))
+        only = torch.eye(CLASSES)[label]
+        yield from step_gaps(run, only, (hard_weight, 0.0))
 
 
-def proportions(run: LabRun, expected: Tensor, hard_weight: float, **options: Any) -> Gaps:
-    """Check that labels of 200 generated samples occur as often as expected.
+def proportions(
+    run: LabRun, expected: Tensor, hard_weight: float, label_prior: str, **options: Any
+) -> Gaps:
+    """Check 200 generated labels, and that they occur as often as expected.
 
     The bound is five standard deviations. The last round's only client has 6, 3, 3 and 0 samples of
     the classes.
     """
-    client_labels = torch.arange(CLASSES).repeat_interleave(torch.tensor([6, 3, 3, 0]))
-    run.clients[3].y.copy_(client_labels)
+    run.clients[3].y.copy_(torch.arange(CLASSES).repeat_interleave(torch.tensor([6, 3, 3, 0])))
     run.round((3,))
+    yield gap(prior_of(run, (3,), label_prior), expected)
+    steps = 40
+    yield from step_gaps(run, expected, (hard_weight, 0.0), steps)
     visit = run.visit(CLIENT)
-    steps = [fit_step(visit, (hard_weight, 0.0), number) for number in range(40)]
-    labels = torch.cat([labels for labels, _ in steps])
-    frequencies = labels.bincount(minlength=CLASSES) / len(labels)
-    deviation = (expected * (1 - expected) / len(labels)).sqrt()
-    close = (frequencies - expected).abs() <= 5 * deviation + 1e-6
-    yield holds(bool(close.all()))
-
-
-def soft_features_follow_the_batch(run: LabRun, **options: Any) -> Gaps:
-    """Check that other labels for samples 3 to 5 change the soft term's features of these alone."""
-    calls = []
-    run_rounds(run, ONE)
-    visit = run.visit(CLIENT)
-    params = model(run.net, "compared")
-    samples = visit.step(params, batch("compared", padded=False))
-    for shift in (torch.tensor([0, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 1])):
-        with recorded_features(run.net) as blocks:
-            visit.loss(params, replace(samples, y=(samples.y + shift) % CLASSES))
-        calls.append(torch.stack(blocks))
-    before, after = calls
-    moved = (before != after).any(2).tolist()  # of the hard and the soft term
-    yield holds(moved == [[False] * 5, [False, False, True, True, True]])
-
-
-@dataclass(frozen=True)
-class Step:
-    """One observed generator step."""
-
-    # Features g (b, D), the generator's values, and each feature entry's gradient by these.
-    observed: Observation
-    noise: Tensor  # (b, noise_dim) eps
-    lr: float
-    risk: Callable[[Tensor, Tensor], Tensor]  # the ensemble's term by g and labels (L, b), (L,)
-
-    def gradients(self, labellings: Tensor, diversity_weight: float) -> list[Tensor]:
-        """Return the loss's gradient by the generator's values, for each of the labellings."""
-        g = self.observed.output.clone().requires_grad_()
-        losses = self.risk(g, labellings) + diversity_weight * self._diversity(g)
-        by_g = [torch.autograd.grad(loss, g, retain_graph=True)[0] for loss in losses]
-        return [direction.flatten() @ self.observed.vjps for direction in by_g]
-
-    def _diversity(self, g: Tensor) -> Tensor:
-        """Return exp( mean_{i,j} -( mean_d (eps_i - eps_j)^2 )( mean_d |g_i - g_j| ) )."""
-        noises = ((self.noise[:, None] - self.noise) ** 2).mean(2)
-        outputs = (g[:, None] - g).abs().mean(2)
-        return (-noises * outputs).mean().exp()
-
-
-def printed_risk(heads: Mapping[int, Params], g: Tensor, labels: Tensor) -> Tensor:
-    """Return mean_b NLL( sum_k n_k/n head_k(g_b), y_b ) for each labelling."""
-    p = shares(heads)
-    return cross_entropy(sum_of(p[k] * head(w, g) for k, w in heads.items()), labels).mean(1)
+    w = model(run.net, "compared")
+    u = torch.cat([visit.step(w, batch("compared")).noise[:, 0] for _ in range(steps)])
+    frequencies = drawn(expected, u).bincount(minlength=CLASSES) / len(u)
+    deviation = (expected * (1 - expected) / len(u)).sqrt()
+    yield holds(bool(((frequencies - expected).abs() <= 5 * deviation).all()))
 
 
 def ensemble_risk(
-    heads: Mapping[int, Params], a: Mapping[int, Tensor], mixed: bool, g: Tensor, labels: Tensor
+    heads: Mapping[int, Params], a: Mapping[int, Tensor], objective: str, g: Tensor, y: Tensor
 ) -> Tensor:
-    """Return the ensemble's term for each labelling.
+    """Return the ensemble's risk on features g (B, D) of labels y (B,).
 
+    - printed: mean_b NLL( sum_k n_k/n head_k(g_b), y_b )
     - intended: sum_k mean_b a_{k,y_b} NLL(head_k(g_b), y_b)
-    - broadcast, if `mixed`: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b')
+    - broadcast: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b')
 
     a_{k,c} is client k's share of the round's samples of class c.
     """
+    if objective == "printed":
+        p = shares(heads)
+        return cross_entropy(sum_of(p[k] * head(w, g) for k, w in heads.items()), y).mean()
     terms = []
     for k, w in heads.items():
-        nll = cross_entropy(head(w, g), labels)
-        weights = a[k][labels]
-        terms.append(weights.mean(1) * nll.mean(1) if mixed else (weights * nll).mean(1))
+        nll = cross_entropy(head(w, g), y)
+        weights = a[k][y]
+        if objective == "broadcast":
+            weights = weights.mean()
+        terms.append((weights * nll).mean())
     return sum_of(terms)
 
 
-def one_round(
-    run: LabRun, clients: Sequence[int], steps: int
-) -> tuple[list[Observation], list[Tensor]]:
-    """Let the server take its step; return the generator's outputs, and the noise of them."""
-    observations: list[Observation] = []
+def generator_loss(
+    heads: Mapping[int, Params],
+    a: Mapping[int, Tensor],
+    objective: str,
+    diversity_weight: float,
+    eps: Tensor,
+    y: Tensor,
+    theta: Params,
+) -> Tensor:
+    """Return the ensemble's risk and the weighted diversity term, in training mode.
 
-    def note(features: Tensor) -> None:
-        observed = observe(features, torch.eye(features.numel(), dtype=torch.float64))
-        if observed:
-            observations.append(observed)
-
-    visits = {k: run.visit(k) for k in clients}
-    with patch.object(run.net, "on_head", note), Draws() as draws:
-        run.close(visits)
-    noises = draws.batches(BATCH, NOISE)
-    if (len(observations), len(noises)) != (steps, steps):
-        raise ValueError(
-            f"{steps} generator steps, got {len(observations)} in net.head "
-            f"and {len(noises)} draws of noise"
-        )
-    return observations, noises
-
-
-def two_rounds(run: LabRun, training: Mapping[str, Any], objective: str) -> Iterator[Step]:
-    """Run two rounds of different clients; yield every generator step."""
-    run.fed.batch_size = BATCH
-    for clients in TWO:
-        counts = {k: run.fed_of(k).client.label_counts for k in clients}
-        total = sum_of(counts.values()).clamp(min=1)  # all shares of a class without samples are 0
-        a = {k: count / total for k, count in counts.items()}
-        lr = training["generator_lr"] * training["generator_lr_decay"] ** run.server.round
-        heads = {k: run.local(k) for k in clients}
-        risk = partial(ensemble_risk, heads, a, objective == "broadcast")
-        if objective == "printed":
-            risk = partial(printed_risk, heads)
-        pairs = zip(*one_round(run, clients, training["generator_steps"]), strict=True)
-        yield from (Step(observed, noise, lr, risk) for observed, noise in pairs)
+    The latter is exp( mean_{i,j} -( mean_d (eps_i - eps_j)^2 )( mean_d |g_i - g_j| ) ).
+    """
+    g = generated(theta, eps, y, training=True)
+    noises = ((eps[:, None] - eps) ** 2).mean(2)
+    outputs = (g[:, None] - g).abs().mean(2)
+    diversity = (-noises * outputs).mean().exp()
+    return ensemble_risk(heads, a, objective, g, y) + diversity_weight * diversity
 
 
 def server_gaps(
-    run: LabRun, label: int | None, objective: str = "intended", **options: Any
+    run: LabRun,
+    label: int | None,
+    generator_lr: float,
+    generator_lr_decay: float,
+    generator_weight_decay: float,
+    generator_steps: int,
+    diversity_weight: float,
+    objective: str = "intended",
+    label_prior: str = "counts",
+    **options: Any,
 ) -> Gaps:
-    """Compare every generator step of two rounds.
+    """Compare the generator after its steps of each of two rounds.
 
     If `label` is set, all clients hold that class alone.
     """
-    labellings = SERVER_LABELLINGS
     if label is not None:
-        labellings = torch.full((1, BATCH), label)
         for data in run.clients.values():
             data.y.fill_(label)
-    adam = Adam(options["generator_lr"], options["generator_weight_decay"])
-    for step, after in itertools.pairwise(two_rounds(run, options, objective)):
-        adam.lr = step.lr
-        w = step.observed.vector
-        updated = after.observed.vector
-        gradients = step.gradients(labellings, options["diversity_weight"])
-        best = min(gradients, key=lambda grad: gap(updated, replace(adam).step(w, grad)))
-        yield gap(updated, adam.step(w, best))
+    theta = generator_of(run)
+    adam = Adam(generator_lr, generator_weight_decay)
+    for clients in TWO:
+        adam.lr = generator_lr * generator_lr_decay**run.server.round
+        counts = {k: run.fed_of(k).client.label_counts for k in clients}
+        total = sum_of(counts.values()).clamp(min=1)  # all shares of a class without samples are 0
+        a = {k: count / total for k, count in counts.items()}
+        heads = {k: run.local(k) for k in clients}
+        loss = partial(generator_loss, heads, a, objective, diversity_weight)
+        prior = prior_of(run, clients, "counts" if label_prior == "counts" else "seen")
+        draws = run.fed.stream("fedgen", run.server.round)
+        for _ in range(generator_steps):
+            eps = torch.rand(BATCH_SIZE, NOISE, generator=draws).double()
+            y = drawn(prior, torch.rand(BATCH_SIZE, generator=draws).double())
+            theta = stepped(adam, theta, partial(loss, eps, y), inputs(theta, eps, y))
+        run.round(clients)
+        yield gap(generator_of(run), theta)
 
 
 def layers(run: LabRun, hidden_dim: int, label_embedding: bool, **options: Any) -> Gaps:
@@ -274,17 +251,18 @@ def layers(run: LabRun, hidden_dim: int, label_embedding: bool, **options: Any) 
 
     eps and the label -> Linear -> BatchNorm -> ReLU -> Linear -> D features.
     """
-    run.fed.batch_size = BATCH
-    label_dim = NOISE if label_embedding else CLASSES
-    shapes = [
-        (hidden_dim, NOISE + label_dim),
-        *[(hidden_dim,)] * 3,
-        (FEATURES, hidden_dim),
-        (FEATURES,),
-    ]
-    shapes += [(CLASSES, NOISE)] if label_embedding else []
-    observations, _ = one_round(run, TWO[0], steps=1)
-    yield shapes_gap(observations[0].leaves, shapes)
+    shapes = {
+        "body.weight": (hidden_dim, NOISE + CLASSES),
+        "body.bias": (hidden_dim,),
+        "norm.weight": (hidden_dim,),
+        "norm.bias": (hidden_dim,),
+        "head.weight": (FEATURES, hidden_dim),
+        "head.bias": (FEATURES,),
+    }
+    if label_embedding:
+        shapes |= {"body.weight": (hidden_dim, 2 * NOISE), "embedding": (CLASSES, NOISE)}
+    theta = generator_of(run)
+    yield holds({name: tuple(theta[name].shape) for name in trained(theta)} == shapes)
 
 
 def client_check(
@@ -296,13 +274,13 @@ def client_check(
     )
 
 
-def proportion_check(prior: str, source: str, *shares: float) -> Check:
+def proportion_check(prior: str, source: str, *expected: float) -> Check:
     """Make a check of the expected shares of each class."""
     options = {**SMALL, "hard_weight": 0.8, "label_prior": prior}
     return Check(
         f"200 generated labels, label_prior={prior}",
         source,
-        partial(proportions, expected=torch.tensor(shares)),
+        partial(proportions, expected=torch.tensor(expected, dtype=torch.float64)),
         options,
     )
 
@@ -311,10 +289,8 @@ def server_check(
     title: str, source: str = SOURCE, label: int | None = None, **options: Any
 ) -> Check:
     """Make a check of every generator step in two rounds."""
-    options = {**TRAINING, **options}
-    return Check(
-        f"generator's steps, 2 rounds, {title}", source, partial(server_gaps, label=label), options
-    )
+    title = f"generator's steps, 2 rounds, {title}"
+    return Check(title, source, partial(server_gaps, label=label), {**TRAINING, **options})
 
 
 # The learning rate is so small that rounding errors stay below the tolerance.
@@ -360,11 +336,13 @@ CHECKS = {
         proportion_check("counts", SOURCE, 1 / 2, 1 / 4, 1 / 4, 0),
         proportion_check("seen", SOURCE, 1 / 3, 1 / 3, 1 / 3, 0),
         proportion_check("uniform", CODE, 1 / 4, 1 / 4, 1 / 4, 1 / 4),
-        Check(
+        client_check(
             "the soft term's features have the batch's labels",
             CODE,
-            soft_features_follow_the_batch,
-            {**SMALL, **BOTH},
+            ONE,
+            (0.0, 0.6),
+            hard_weight=0.0,
+            soft_weight=0.6,
         ),
         mean_check(generator_steps=1),
         server_check("every client one class", label=2),

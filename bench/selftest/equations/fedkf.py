@@ -7,14 +7,12 @@ how generated images should pass through it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.base import Batch, Params
@@ -24,6 +22,7 @@ from bench.selftest.equations.lab import (
     CLASSES,
     CLIENT,
     ONE,
+    PIXEL_MEAN,
     PIXEL_STD,
     SIDE,
     SIZES,
@@ -35,15 +34,8 @@ from bench.selftest.equations.lab import (
     loss_and_grad_of,
     model,
 )
-from bench.selftest.equations.lab_run import (
-    Gaps,
-    LabRun,
-    ce,
-    fedavg_loss,
-    holds,
-)
-from bench.selftest.equations.observe import Observation, observe, shapes_gap, unwrapped
-from bench.selftest.equations.optimizers import Adam
+from bench.selftest.equations.lab_run import Gaps, LabRun, ce, fedavg_loss, holds
+from bench.selftest.equations.optimizers import Adam, descended
 from bench.selftest.toy import gap
 
 SOURCE = "FedKF, Eqs. 1-7 and Algorithm 1"
@@ -97,6 +89,29 @@ class Losses:
         return kl(forward(teacher, x, training=False).logits, forward(student, x).logits).mean()
 
 
+def generated(theta: Params, z: Tensor) -> Tensor:
+    """Return the normalised images (B, 1, side, side) of noise (B, Z).
+
+    Linear -> BatchNorm -> 2 x (upsample, convolution, BatchNorm, LeakyReLU) -> convolution ->
+    sigmoid. BatchNorm takes the batch's statistics.
+    """
+
+    def norm(name: str, x: Tensor, eps: float) -> Tensor:
+        var, mean = torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True)
+        weight = theta[f"{name}.weight"][:, None, None]
+        return (x - mean) / (var + eps).sqrt() * weight + theta[f"{name}.bias"][:, None, None]
+
+    def convolution(name: str, x: Tensor) -> Tensor:
+        return F.conv2d(x, theta[f"{name}.weight"], theta[f"{name}.bias"], padding=1)
+
+    x = z @ theta["in.weight"].T + theta["in.bias"]
+    x = norm("norm0", x.view(len(z), -1, SIDE // 4, SIDE // 4), 1e-5)
+    for number in (1, 2):
+        x = convolution(f"conv{number}", F.interpolate(x, scale_factor=2))
+        x = F.leaky_relu(norm(f"norm{number}", x, 0.8), 0.2)
+    return (convolution("conv3", x).sigmoid() - PIXEL_MEAN) / PIXEL_STD
+
+
 class RecordedRun:
     """A run and an independent record of its server.
 
@@ -128,29 +143,17 @@ class RecordedRun:
         sent_gap = gap(self.run.message()["params"], self.aca)
         return max(sent_gap, gap(self.run.evaluated, {"": self.oca}))
 
-    @contextmanager
-    def observing(self, student: Params) -> Iterator[tuple[list[Tensor], list[Observation]]]:
-        """Record all images that pass through `normalise`, and observe the generator in training.
+    def taught(self, adam: Adam, theta: Params, student: Params, z: Tensor) -> Params:
+        """Return the generator after a step of Adam on L_G of its images."""
 
-        An observation's vjp is the gradient of L_G by the generator's trained tensors.
-        """
-        images: list[Tensor] = []
-        observations: list[Observation] = []
-        gradient = torch.func.grad(partial(self.losses.generator, self.teacher, student))
+        def objective(leaves: Params) -> Tensor:
+            return self.losses.generator(self.teacher, student, generated(leaves, z))
 
-        def note(generated: Tensor) -> None:
-            images.append(unwrapped(generated))
-            observed = observe(generated, [gradient(images[-1])])
-            if observed:
-                observations.append(observed)
+        return descended(adam, theta, objective)
 
-        with patch.object(self.run.net, "on_normalise", note):
-            yield images, observations
-
-    def student_loss(self, params: Params, samples: Batch, images: Tensor) -> LossAndGrad:
-        """Return the student's printed loss at `params`, and its gradient."""
-        objective = partial(self.losses.student, self.teacher, images, samples)
-        return loss_and_grad_of(objective, params)
+    def student_loss(self, w: Params, samples: Batch, images: Tensor) -> LossAndGrad:
+        """Return the student's printed loss, and its gradient."""
+        return loss_and_grad_of(partial(self.losses.student, self.teacher, images, samples), w)
 
     def steps(self) -> Gaps:
         """Compare steps c4-c6 twice: the generator's Adam step, then the student on new images.
@@ -159,27 +162,20 @@ class RecordedRun:
         """
         visit = self.run.visit(CLIENT)
         adam = Adam(self.losses.generator_lr)
+        theta = visit.local["theta"]
         for s in range(2):
-            params = model(self.run.net, "compared", s)
-            with self.observing(params) as (images, observations):
-                samples = visit.step(params, batch("compared", s, padded=False))
-                got = visit.loss(params, samples)
-            before = observations[0]
-            with self.observing(params) as (_, observations):
-                # Makes images of the same noise again; the step itself is discarded.
-                visit.before_step(samples)
-            after = observations[0]
-            yield gap(after.vector, adam.step(before.vector, before.vjps[0]))
-            yield gap(images[-1], after.output)
-            yield gap(got, self.student_loss(params, samples, images[-1]))
+            w = model(self.run.net, "compared", s)
+            samples = visit.step(w, batch("compared", s, padded=False))
+            z = noise_of(samples)
+            theta = self.taught(adam, theta, w, z)
+            yield gap(visit.local["theta"], theta)
+            yield gap(visit.loss(w, samples), self.student_loss(w, samples, generated(theta, z)))
 
-    def first_generator(self, client: int) -> Observation:
-        """Return a client's generator before its first step of the coming round."""
-        visit = self.run.visit(client)
-        with self.observing(self.run.initial) as (_, observations):
-            for s in range(2):  # `variant=code` shows the generator one step later
-                visit.step(self.run.initial, batch("compared", s, padded=False))
-        return observations[0]
+
+def noise_of(samples: Batch) -> Tensor:
+    """Return the noise (B, Z) that the algorithm drew for a step."""
+    z: Tensor = samples.noise["z"]
+    return z.double()
 
 
 def as_printed(run: LabRun, cohorts: Cohorts, **options: Any) -> Gaps:
@@ -194,38 +190,35 @@ def as_printed(run: LabRun, cohorts: Cohorts, **options: Any) -> Gaps:
 def as_in_the_code(run: LabRun, **options: Any) -> Gaps:
     """Compare rounds 2 and 3 of a client that trained in round 1.
 
-    First the student, then the generator through it. The generator and Adam's state persist over
-    rounds; `theta` is the generator after its last step.
+    First the student, then the generator through it, on the images that the student has just had.
+    The generator and Adam's state persist over rounds.
     """
     recorded = RecordedRun(run, **options)
     adam = Adam(recorded.losses.generator_lr)
-    theta = None
+    theta = run.visit(CLIENT).local["theta"]
     yield recorded.add(run.round(ONE[0]))
     for _ in range(2):
         visit = run.visit(CLIENT)
-        ended = run.local(CLIENT)
-        images: list[Tensor] = []
-        for s in range(3):
-            last = s == 2
-            params = ended if last else model(run.net, "compared", s)
-            samples = batch("compared", s, padded=False)
-            with recorded.observing(params) as (_, observations):
-                if last:
-                    run.close({CLIENT: visit})
-                else:
-                    samples = visit.step(params, samples)
-            # The generator's step, on the images that the student has just had.
-            if images:
-                observed = observations[0]
-                yield gap(observed.output, images[-1])
-                if theta is not None:
-                    yield gap(observed.vector, theta)
-                theta = adam.step(observed.vector, observed.vjps[0])
-            if not last:
-                with recorded.observing(params) as (images, _):
-                    got = visit.loss(params, samples)
-                yield gap(got, recorded.student_loss(params, samples, images[-1]))
-        yield recorded.add({CLIENT: ended})
+        yield gap(visit.local["theta"], theta)
+        z = None  # of the student's last step
+        for s in range(2):
+            w = model(run.net, "compared", s)
+            samples = visit.step(w, batch("compared", s, padded=False))
+            if z is not None:
+                theta = recorded.taught(adam, theta, w, z)
+            yield gap(visit.local["theta"], theta)
+            z = noise_of(samples)
+            images = generated(theta, z)
+            yield gap(visit.loss(w, samples), recorded.student_loss(w, samples, images))
+        theta = recorded.taught(adam, theta, run.local(CLIENT), noise_of(samples))
+        yield recorded.add(run.close({CLIENT: visit}))
+        yield gap(run.memories[CLIENT]["theta"], theta)
+
+
+def first_generator(run: LabRun, client: int) -> Params:
+    """Return a client's generator before its first step of the coming round."""
+    theta: Params = run.visit(client).local["theta"]
+    return theta
 
 
 def initialised_every_round(run: LabRun, **options: Any) -> Gaps:
@@ -233,35 +226,31 @@ def initialised_every_round(run: LabRun, **options: Any) -> Gaps:
 
     Clients draw different generators.
     """
-    trained = RecordedRun(run, **options)
-    untrained = RecordedRun(replace(run), **options)
+    other = replace(run)
     run.round(ONE[0])
-    untrained.run.round((0, 3))
-    generator = trained.first_generator(CLIENT).vector
-    yield gap(generator, untrained.first_generator(CLIENT).vector)
-    yield holds(gap(generator, trained.first_generator(0).vector) > 0)
+    other.round((0, 3))
+    generator = first_generator(run, CLIENT)
+    yield gap(generator, first_generator(other, CLIENT))
+    yield holds(gap(generator, first_generator(run, 0)) > 0)
 
 
 def layers(run: LabRun, noise_dim: int, **options: Any) -> Gaps:
-    """Check the generator's layers.
-
-    Linear -> BatchNorm -> 2 x (upsample, convolution, BatchNorm) -> convolution.
-    """
+    """Check the widths of the generator's layers."""
     wide = 128
     narrow = 64
-    grid = (SIDE // 4) ** 2
-    linear = [(wide * grid, noise_dim), (wide * grid,)]
-    convolutions = [
-        (wide, wide, 3, 3),
-        (wide,),
-        (narrow, wide, 3, 3),
-        (narrow,),
-        (1, narrow, 3, 3),
-        (1,),
-    ]
-    norms = [(wide,)] * 4 + [(narrow,)] * 2
-    generator = RecordedRun(run).first_generator(CLIENT)
-    yield shapes_gap(generator.leaves, [*linear, *convolutions, *norms])
+    shapes = {
+        "in.weight": (wide * (SIDE // 4) ** 2, noise_dim),
+        "conv1.weight": (wide, wide, 3, 3),
+        "conv2.weight": (narrow, wide, 3, 3),
+        "conv3.weight": (1, narrow, 3, 3),
+        "norm0.weight": (wide,),
+        "norm1.weight": (wide,),
+        "norm2.weight": (narrow,),
+    }
+    for name in list(shapes):
+        shapes[name.replace("weight", "bias")] = shapes[name][:1]
+    generator = first_generator(run, CLIENT)
+    yield holds({name: tuple(value.shape) for name, value in generator.items()} == shapes)
 
 
 def first_weights(run: LabRun, **options: Any) -> Gaps:
@@ -270,23 +259,23 @@ def first_weights(run: LabRun, **options: Any) -> Gaps:
     Images must have contrast. Standard deviations must lie within five standard errors; that of all
     pixels must rule out uniform grey images.
     """
-    generator = RecordedRun(run, **options).first_generator(CLIENT)
-    for values in generator.leaves:
+    generator = first_generator(run, CLIENT)
+    for values in generator.values():
         if values.dim() in (2, 4):
             is_convolution = values.dim() == 4
             variance = 2 / (9 * len(values)) if is_convolution else 1 / (3 * values.shape[1])
             error = math.sqrt(variance / (2 * values.numel()))
             deviation = abs(float(values.std()) - math.sqrt(variance))
             yield holds(deviation <= 5 * error)
-    contrast = float(generator.output.std()) * PIXEL_STD
+    samples = run.visit(CLIENT).step(run.initial, batch("compared"))
+    contrast = float(generated(generator, noise_of(samples)).std()) * PIXEL_STD
     yield holds(contrast > LEAST_CONTRAST)
 
 
 def one_first_generator(run: LabRun, **options: Any) -> Gaps:
     """Check that round 1 trains no generators, and that all clients begin with the same one."""
-    recorded = RecordedRun(run, **options)
     run.round(ONE[0])
-    yield gap(recorded.first_generator(CLIENT).vector, recorded.first_generator(4).vector)
+    yield gap(first_generator(run, CLIENT), first_generator(run, 4))
 
 
 def fedkf_check(title: str, source: str, gaps: Any, **others: Any) -> Check:

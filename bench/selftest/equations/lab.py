@@ -134,8 +134,7 @@ def ignore(observed: Tensor) -> None:
 class LabNet:
     """An implementation of `algorithms.base.Net` with one hidden layer, with or without BatchNorm.
 
-    `on_head` is called with each input of `head`, `on_normalise` with each image that `normalise`
-    returns, and `on_train` with each input in training mode.
+    `on_train` is called with each input in training mode.
     """
 
     num_classes = CLASSES
@@ -146,8 +145,6 @@ class LabNet:
         self.names = NAMES if norm else tuple(SHAPES)
         self.trainable = tuple(name for name in self.names if name not in STATISTICS)
         self.batchnorm = frozenset(self.names) - frozenset(SHAPES)
-        self.on_head = ignore
-        self.on_normalise = ignore
         self.on_train = ignore
 
     @property
@@ -175,14 +172,11 @@ class LabNet:
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Apply the last layer alone."""
-        self.on_head(features)
         return head(params, features)
 
     def normalise(self, x: Tensor) -> Tensor:
         """Return (x - mean) / std."""
-        images = (x - PIXEL_MEAN) / PIXEL_STD
-        self.on_normalise(images)
-        return images
+        return (x - PIXEL_MEAN) / PIXEL_STD
 
     def _check(self, params: Params) -> None:
         if set(params) != set(self.names):
