@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -97,6 +97,11 @@ def compared(value: float, bound: float) -> str:
     """Return a figure beside its bound: `3.1e-15 <= 1e-10`, or `2.0e-05 > 1e-10` if too large."""
     relation = "<=" if value <= bound else ">"
     return f"{value:.1e} {relation} {bound:.2g}"
+
+
+def assignments(values: Mapping[str, Any]) -> str:
+    """Return hyper-parameters or fields of a setting in print: `mu=0.5, model=mlp`."""
+    return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 class NotApplicable(Exception):

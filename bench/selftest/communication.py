@@ -12,7 +12,7 @@ from algorithms.base import Data, Local, LocalPlan, Memory, Message, Net, Plugin
 from bench.engine.pytree import leaves, num_bytes
 from bench.engine.simulation import Simulation
 from bench.selftest.candidate import Candidate, Values
-from bench.selftest.certify import Finding
+from bench.selftest.certify import Finding, assignments
 from bench.selftest.contract_monitor import tree_of
 from bench.selftest.toy import models_of
 
@@ -119,15 +119,15 @@ def _compare_traffic(
         "down": amount(entry.down.removeprefix(AT_MOST), symbols, number),
         "up": amount(entry.up.removeprefix(AT_MOST), symbols, number),
     }
+    where = assignments({"round": number, **values})
     # One exchange for local training, one for each further request; none if nothing is sent.
     declared["communications"] = 1 + symbols["J"] if any(declared.values()) else 0
-    where = "".join(f", {name}={value}" for name, value in values.items())
     for name, expected in declared.items():
         words = getattr(entry, name, "one exchange and J requests")
         least = 0 if words.startswith(AT_MOST) else expected
         finding.expect(
             least <= counts[name] <= expected,
-            f"round {number}{where}: {counts[name]:g} {name}, where {words!r} is {expected:g}"
+            f"{where}: {counts[name]:g} {name}, where {words!r} is {expected:g}"
             f" (P = {symbols['P']:g}, C = {symbols['C']:g})",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,19 +120,15 @@ class ContractMonitor(Plugin):
         ]
         numbers = torch.tensor([[plan.round, plan.lr, plan.num_steps]]).to(plan.num_steps)
 
-        def mapped(row: Tensor, own: Local) -> Tensor:
+        def mapped(row: Tensor, own: Local, own_plan: LocalPlan | None = None) -> Tensor:
             round, lr, num_steps = row.unbind()
             as_tensors = replace(plan, round=round, lr=lr, num_steps=num_steps)
-            getattr(self.base, hook)(net, own, *others, as_tensors)
-            return row
-
-        def mapped_with_numbers(row: Tensor, own: Local) -> Tensor:
-            getattr(self.base, hook)(net, own, *others, plan)
+            getattr(self.base, hook)(net, own, *others, own_plan or as_tensors)
             return row
 
         reason = AS_TENSORS
         try:
-            vmap(mapped_with_numbers, randomness="same")(numbers, stacked)
+            vmap(partial(mapped, own_plan=plan), randomness="same")(numbers, stacked)
         except Exception:  # the call below raises it again, and it is recorded there
             reason = NOT_MAPPED
         with self.log.finding.case(reason.format(hook)):

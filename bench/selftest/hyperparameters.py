@@ -14,7 +14,7 @@ from algorithms.base import layers
 from bench.engine.simulation import Simulation
 from bench.errors import describe
 from bench.selftest.candidate import Candidate, Values
-from bench.selftest.certify import Finding, NotApplicable
+from bench.selftest.certify import Finding, NotApplicable, assignments
 from bench.selftest.toy import gap, models_of
 from search_spaces import Value, names_in
 
@@ -77,8 +77,7 @@ def _expect_refused(candidate: Candidate, values: Values, finding: Finding) -> b
         except ValueError:
             continue
         refused = False
-        shown = ", ".join(f"{name}={value!r}" for name, value in values.items())
-        finding.expect(False, f"{way} takes {shown}, which is not allowed")
+        finding.expect(False, f"{way} takes {assignments(values)}, which is not allowed")
     return refused
 
 
@@ -90,9 +89,8 @@ def _effect_problem(candidate: Candidate, field: Field) -> str:
             try:
                 other = candidate.run(ROUNDS, values=values, **setting)
             except Exception as error:  # the algorithm's code may raise anything
-                where = "".join(f" with {name}={value}" for name, value in setting.items())
-                fault = f"is allowed, and fails{where}: {describe(error)}"
-                return f"{field.name}={values[field.name]!r} {fault}"
+                shown = assignments({**values, **setting})
+                return f"{shown} is allowed, and fails: {describe(error)}"
             usual = candidate.run(ROUNDS, **setting)
             effect = gap(_models_and_losses(usual), _models_and_losses(other))
             if effect > SMALLEST_EFFECT:

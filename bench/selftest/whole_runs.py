@@ -19,7 +19,7 @@ from bench.engine.stacked.step_executors import Captured, traced
 from bench.engine.together import advance_together
 from bench.errors import chain
 from bench.selftest.candidate import Candidate, Values, candidate
-from bench.selftest.certify import Finding, NotApplicable, compared
+from bench.selftest.certify import Finding, NotApplicable, assignments, compared
 from bench.selftest.equations import LIMITS, Limit
 from bench.selftest.hyperparameters import SMALLEST_EFFECT, alternatives
 from bench.selftest.toy import INFO, TEST_SAMPLES, distance, gap, identical, largest_gap, models_of
@@ -70,24 +70,19 @@ def backends(tested: Candidate, finding: Finding) -> None:
     cases = list(_backend_cases(tested))
     differing = []
     for values, fields in cases:
-        where = ", ".join(f"{name}={value}" for name, value in {**values, **fields}.items())
         kind = "with BatchNorm" if "+bn" in fields["model"] else "largest gap"
-        difference = largest_gap(*_both_backends(tested, finding, where, values, fields))
+        difference = largest_gap(*_both_backends(tested, finding, values, fields))
         largest[kind] = max(largest.get(kind, 0.0), difference)
         if not difference <= TOLERANCES[kind]:
             verdict = compared(difference, TOLERANCES[kind])
-            differing.append(f"Loop and Stacked differ by {verdict} with {where}")
+            differing.append(f"{verdict} with {assignments({**values, **fields})}")
     gaps = [f"{kind} {compared(value, TOLERANCES[kind])}" for kind, value in largest.items()]
     difference, bound = float32_distance(tested, finding)
     gaps.append(f"distance in float32 {compared(difference, bound)}")
     if not difference <= bound:
-        differing.append(
-            f"Loop and Stacked differ by {compared(difference, bound)} in float32, with most seeds"
-        )
-    more = ""
-    if len(differing) > 1:
-        more = f", and in {len(differing) - 1} more of {len(cases) + 1} cases"
-    finding.expect(not differing, "".join(differing[:1]) + more)
+        differing.append(f"{compared(difference, bound)} in float32, with most seeds")
+    count = f"in {len(differing)} of {len(cases) + 1} cases"
+    finding.expect(not differing, f"Loop and Stacked differ {count}: by {'; '.join(differing[:1])}")
     finding.measured = f"{'; '.join(gaps)}; {len(cases) + 1 + members} cases"
 
 
@@ -101,7 +96,7 @@ def float32_distance(tested: Candidate, finding: Finding) -> tuple[float, float]
     exceeding = []
     for tried, seed in enumerate(FLOAT32_SEEDS):
         fields: dict[str, Any] = {"model": tested.model(), "precision": "fp32", "seed": seed}
-        loop, stacked = _both_backends(tested, finding, f"precision=fp32, seed={seed}", {}, fields)
+        loop, stacked = _both_backends(tested, finding, {}, fields)
         coarse = tested.simulate("loop", **fields)
         with CoarseArithmetic():  # type: ignore[no-untyped-call]
             coarse.advance(ROUNDS)
@@ -129,12 +124,13 @@ def _backend_cases(tested: Candidate) -> Iterator[tuple[Values, dict[str, Any]]]
 
 
 def _both_backends(
-    tested: Candidate, finding: Finding, where: str, values: Values, fields: dict[str, Any]
+    tested: Candidate, finding: Finding, values: Values, fields: dict[str, Any]
 ) -> tuple[Simulation, Simulation]:
     """Return a run by Loop and by Stacked; record unequal traffic.
 
     Server steps of the stacked run are traced as on a GPU.
     """
+    where = assignments({**values, **fields})
     loop = tested.run(ROUNDS, "loop", values, **fields)
     stacked = tested.simulate("stacked", values, **fields)
     stacked.trainer = Stacked(server=lambda: Captured(traced, warm_ups=1))
@@ -274,7 +270,7 @@ def resume(tested: Candidate, finding: Finding) -> None:
     cases: list[tuple[str, Values]] = [("loop", {}), ("stacked", {})]
     cases += [("loop", values) for values in tested.other_choices()]
     for backend, values in cases:
-        where = ", ".join([backend, *(f"{name}={value}" for name, value in values.items())])
+        where = assignments({"backend": backend, **values})
         with finding.case(where):
             uninterrupted = tested.run(4, backend, values, **fields)
             if uninterrupted.progress.diverged:
@@ -284,10 +280,11 @@ def resume(tested: Candidate, finding: Finding) -> None:
             resumed = tested.resumed(backend, values, **fields)
             restored = resumed.round == 4 and resumed.backend == backend
             finding.expect(restored, "the state or its backend was not restored")
-            if not identical(uninterrupted, resumed):
-                difference = f"models by {largest_gap(uninterrupted, resumed):.1e}"
-                fault = f"2 + 2 rounds differ from 4 ({where}): {difference}{tested.place}"
-                finding.expect(False, fault)
+            difference = f"models by {largest_gap(uninterrupted, resumed):.1e}{tested.place}"
+            finding.expect(
+                identical(uninterrupted, resumed),
+                f"2 + 2 rounds differ from 4 ({where}): {difference}",
+            )
     verdict = "" if finding.problems else "2 + 2 rounds equal 4 bit for bit, "
     finding.measured = f"{verdict}{len(cases)} cases"
 

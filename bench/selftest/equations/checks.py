@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bench.selftest.certify import assignments
 from bench.selftest.equations.formulas import weighted
 from bench.selftest.equations.lab import CLIENT, TWO, Cohorts
 from bench.selftest.equations.lab_run import Gaps, LabRun, Make, local_gap, run_rounds
@@ -74,7 +75,9 @@ class Limit:
         )
 
     def __str__(self) -> str:
-        parts = [f"{name}={value}" for name, value in {**self.values, **self.fields}.items()]
+        parts = []
+        if self.values or self.fields:
+            parts.append(assignments({**self.values, **self.fields}))
         if self.rows[0]:
             parts.append(f"row {self.rows[0]}")
         if self.sizes == EQUAL_SIZES:
@@ -85,7 +88,7 @@ class Limit:
             parts.append("round 1")
         if self.without_batchnorm:
             parts.append("no BatchNorm")
-        others = ", ".join(f"{name}={value}" for name, value in self.other_values.items())
+        others = assignments(self.other_values)
         return f"{', '.join(parts) or 'as it is'} = {self.other} {others}".rstrip()
 
 
