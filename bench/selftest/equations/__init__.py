@@ -1,9 +1,10 @@
 """The `equations` check: each algorithm's numbers against the printed formulas.
 
-The formulas are implemented a second time. A comparison uses only the hooks of the contract. It
-drives rounds (`lab_run.py`) in a laboratory in which every number is known (`lab.py`), and compares
-losses, gradients, broadcast and evaluated models with plain tensor arithmetic in float64
-(`formulas.py`), which shares no code with `algorithms/` but the contract's types.
+The formulas are implemented a second time. A comparison drives rounds by the hooks of the contract
+(`lab_run.py`), in a laboratory in which every number is known (`lab.py`). It compares losses,
+gradients, broadcast and evaluated models, and the prototypes and generators that an algorithm
+keeps, with plain tensor arithmetic in float64 (`formulas.py`), which shares no code with
+`algorithms/` but the contract's types.
 
 Each module here may define `CHECKS` and `LIMITS` by registered name:
 `CHECKS["fedprox"][0].gap(make)` for a factory `make(**hyperparameters)`.

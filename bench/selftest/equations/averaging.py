@@ -50,11 +50,8 @@ from bench.selftest.equations.lab_run import (
     Gaps,
     LabRun,
     ce,
-    every_local_gap,
     fedavg_loss,
     holds,
-    local_gap,
-    run_rounds,
     student,
 )
 from bench.selftest.toy import gap
@@ -161,10 +158,10 @@ def rescaled_gaps(run: LabRun, logits: Callable[..., Tensor], **options: Any) ->
     for cohorts in ((), TWO):
         run = replace(run)
         run.clients[LACKING].y.remainder_(CLASSES // 2)
-        history = run_rounds(run, cohorts)
+        history = run.rounds(cohorts)
         for client in (2, LACKING):
             counts = run.fed_of(client).client.label_counts
-            yield local_gap(run, client, history.received, partial(loss, counts=counts))
+            yield run.local_gap(client, history.received, partial(loss, counts=counts))
 
 
 def part(params: Params, names: Collection[str]) -> Params:
@@ -182,7 +179,7 @@ def part_gaps(run: LabRun, names: Collection[str], **options: Any) -> Gaps:
     for clients in TWO:
         averaged = part(weighted(run.round(clients)), names)
         yield run.model_gap(averaged)
-        yield every_local_gap(run, ce, averaged)
+        yield run.every_local_gap(ce, averaged)
 
 
 def fedbn_check(**options: Any) -> Check:
@@ -200,7 +197,7 @@ def alone_gaps(run: LabRun) -> Gaps:
         run.round(clients)
         yield holds("params" not in run.message())
         yield holds(run.evaluated == {"": {}})
-        yield every_local_gap(run, ce)
+        yield run.every_local_gap(ce)
 
 
 ALONE = Check(
@@ -221,7 +218,7 @@ def own_weights_gaps(run: LabRun, **options: Any) -> Gaps:
         yield holds(len(drawn) == count)
         if count > 1:
             yield holds(gap(drawn[-1], drawn[-2]) > 0)
-        yield local_gap(run, client, drawn[-1], ce)
+        yield run.local_gap(client, drawn[-1], ce)
 
 
 OWN_WEIGHTS = Check(

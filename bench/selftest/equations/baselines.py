@@ -31,7 +31,6 @@ from bench.selftest.equations.lab_run import (
     ce,
     constant,
     fedavg_loss,
-    local_gap,
     mean_of,
 )
 from bench.selftest.toy import gap
@@ -104,7 +103,7 @@ def feddyn(run: LabRun, alpha_dyn: float) -> Gaps:
         w = vector(received)
         for k in SIZES:
             loss = partial(dyn_loss, received=w, h=h_k[k], alpha=alpha_dyn)
-            yield local_gap(run, k, received, loss)
+            yield run.local_gap(k, received, loss)
         ended = run.round(clients)
         y = vectors(ended)
         h_k |= {k: h_k[k] - alpha_dyn * (y[k] - w) for k in clients}

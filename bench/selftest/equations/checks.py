@@ -12,7 +12,7 @@ from torch import Tensor
 from bench.selftest.certify import assignments
 from bench.selftest.equations.formulas import weighted
 from bench.selftest.equations.lab import CLIENT, TWO, Cohorts
-from bench.selftest.equations.lab_run import Gaps, LabRun, Make, local_gap, run_rounds
+from bench.selftest.equations.lab_run import Gaps, LabRun, Make
 from bench.selftest.toy import EQUAL_SIZES
 from bench.selftest.toy import SIZES as TOY_SIZES
 
@@ -111,9 +111,9 @@ def loss_check(
     """
 
     def gaps(run: LabRun, **options: Any) -> Gaps:
-        history = run_rounds(run, cohorts)
+        history = run.rounds(cohorts)
         printed = partial(loss, history=history, **options)
-        yield local_gap(run, client, history.received, printed)
+        yield run.local_gap(client, history.received, printed)
 
     return Check(title, source, gaps, options, norm)
 

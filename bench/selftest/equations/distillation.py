@@ -35,7 +35,6 @@ from bench.selftest.equations.lab_run import (
     constant,
     fedavg_loss,
     holds,
-    local_gap,
     student,
 )
 from bench.selftest.toy import gap
@@ -165,7 +164,7 @@ def table_gaps(
         return ce(w, samples) + distillation_weight * has * term
 
     for client in SIZES:
-        yield local_gap(run, client, received, partial(loss, client=client))
+        yield run.local_gap(client, received, partial(loss, client=client))
 
 
 def contrast(
@@ -212,7 +211,7 @@ def random_previous(run: LabRun, mu: float, **options: Any) -> Gaps:
     for client in (0, CLIENT):
         run.visit(client)
         loss = partial(contrast, received=run.initial, previous=drawn[-1], mu=mu)
-        yield local_gap(run, client, run.initial, loss)
+        yield run.local_gap(client, run.initial, loss)
         yield holds(gap(drawn[-1], run.initial) > 0)
     yield holds(gap(drawn[0], drawn[-1]) > 0)
 

@@ -15,7 +15,7 @@ from algorithms.base import Batch, Outputs, Params
 from bench.selftest.equations.checks import Check
 from bench.selftest.equations.formulas import cross_entropy, kl, masked, weighted
 from bench.selftest.equations.lab import FEATURES, ROUNDS, SIZES, TWO, Cohorts, forward
-from bench.selftest.equations.lab_run import Gaps, LabRun, Pass, holds, local_gap
+from bench.selftest.equations.lab_run import Gaps, LabRun, Pass, holds
 from bench.selftest.equations.optimizers import Sgd, stepped
 from bench.selftest.toy import gap
 
@@ -103,7 +103,7 @@ def fedkd_gaps(run: LabRun, energy_start: float, energy_end: float, cohorts: Coh
         yield holds(int(run.message()["floats"]) == sent)
         for k in SIZES:
             loss = partial(mentor_objective, mentee={**mentee, "W": w[k]})
-            yield local_gap(run, k, run.last[k], loss)
+            yield run.local_gap(k, run.last[k], loss)
 
 
 def upload_gaps(run: LabRun, energy_start: float, energy_end: float) -> Gaps:

@@ -77,11 +77,17 @@ def trained(params: Params) -> list[str]:
     return sorted(params.keys() - STATISTICS)
 
 
-def loss_and_grad_of(objective: Objective, params: Params) -> LossAndGrad:
-    """Return the printed objective at `params`, and its gradient by the trained entries."""
+def leaves_of(params: Params) -> Params:
+    """Return a copy of a model whose trained entries require a gradient."""
     names = trained(params)
-    leaves = {name: value.clone().requires_grad_(name in names) for name, value in params.items()}
+    return {n: w.detach().clone().requires_grad_(n in names) for n, w in params.items()}
+
+
+def loss_and_grad_of(objective: Objective, params: Params) -> LossAndGrad:
+    """Return an objective at `params`, and its gradient by the trained entries."""
+    leaves = leaves_of(params)
     loss = objective(leaves)
+    names = trained(params)
     grad = torch.autograd.grad(loss, [leaves[name] for name in names], materialize_grads=True)
     return LossAndGrad(loss.detach(), dict(zip(names, grad, strict=True)))
 

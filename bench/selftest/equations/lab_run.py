@@ -38,6 +38,7 @@ from bench.selftest.equations.lab import (
     batch,
     draw,
     forward,
+    leaves_of,
     loss_and_grad_of,
     model,
 )
@@ -172,6 +173,32 @@ class LabRun:
         """Return the largest gap of the next broadcast and the evaluated model from `expected`."""
         return max(gap(self.received()["params"], expected), gap(self.evaluated[""], expected))
 
+    def rounds(self, cohorts: lab.Cohorts) -> FedAvgRecord:
+        """Run these cohorts' rounds, and return an independent record of FedAvg's server."""
+        history = FedAvgRecord([self.initial])
+        for clients in cohorts:
+            history.locals.append(self.round(clients))
+            history.globals.append(weighted(history.locals[-1]))
+        return history
+
+    def local_gap(self, client: int, start: Params, loss: Loss) -> float:
+        """Return the largest gap of one client's start, loss and gradient in the coming round."""
+        # With these keys no sample's features are all zero, where the cosine that MOON prints is
+        # undefined.
+        visit = self.visit(client)
+        samples = batch("compared")
+        params = model(self.net, "compared")
+        start_gap = gap(visit.local["params"], start)
+        printed = loss_and_grad_of(partial(mean_of, loss, samples), params)
+        return max(start_gap, gap(visit.step_loss(params, samples), printed))
+
+    def every_local_gap(self, loss: Loss, received: Params | None = None) -> float:
+        """Return the largest `local_gap` of clients that go on from their last models.
+
+        `received`: entries that each takes from the server.
+        """
+        return max(self.local_gap(k, self.last[k] | (received or {}), loss) for k in SIZES)
+
 
 class Visit:
     """One client in one round of `run`."""
@@ -194,7 +221,7 @@ class Visit:
         self._noise = draw("noise", run.number, client)
 
     def step(self, params: Params, samples: Batch) -> Batch:
-        """Set the local model to `params` and call `before_step`; return the completed batch.
+        """Call `before_step` at the local model `params`; return the completed batch.
 
         It has noise and the teachers' outputs.
         """
@@ -203,15 +230,10 @@ class Visit:
         with torch.no_grad():
             outputs = {name: run.net.eval(w, samples.x) for name, w in self.teachers.items()}
         samples = replace(samples, noise=noise, teacher=outputs)
-        self._set_local_model(params)
-        after = tree_map(Tensor.detach, self.before_step(samples))
-        self.local = {**after, "params": self.local["params"]}
+        local = {**self.local, "params": leaves_of(params)}
+        after = run.algorithm.before_step(run.net, local, samples, self.message, self.plan)
+        self.local = tree_map(Tensor.detach, after)
         return samples
-
-    def before_step(self, samples: Batch) -> Local:
-        """Return what `before_step` makes of the local state, which stays as it is."""
-        run = self.run
-        return run.algorithm.before_step(run.net, self.local, samples, self.message, self.plan)
 
     def step_loss(self, params: Params, samples: Batch) -> LossAndGrad:
         """Return the mean loss of one whole step at `params`, and its gradient."""
@@ -220,33 +242,27 @@ class Visit:
     def loss(self, params: Params, samples: Batch) -> LossAndGrad:
         """Return the mean loss and its gradient without `before_step`, on a completed batch."""
         run = self.run
-        self._set_local_model(params)
-        loss = run.algorithm.local_loss(
-            run.net, self.local, samples, self.message, self.memory, self.plan
-        )
-        value = masked(loss, samples.weight)
-        leaves = {name: self.local["params"][name] for name in run.net.trainable}
-        grad = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
-        return LossAndGrad(value.detach(), dict(zip(leaves, grad, strict=True)))
+
+        def objective(w: Params) -> Tensor:
+            local = {**self.local, "params": w}
+            loss = run.algorithm.local_loss(
+                run.net, local, samples, self.message, self.memory, self.plan
+            )
+            return masked(loss, samples.weight)
+
+        return loss_and_grad_of(objective, params)
 
     def upload(self, params: Params) -> Upload:
         """Return the upload at `params`, and store the client's new memory."""
         run = self.run
-        self.local = {**self.local, "params": detached_copy(params)}
+        local = {**self.local, "params": detached_copy(params)}
         data = run.clients[self.client]
         upload, memory = run.algorithm.upload(
-            run.net, self.local, data, self.message, self.memory, self.plan
+            run.net, local, data, self.message, self.memory, self.plan
         )
         run.memories[self.client] = detached_copy(in_float64(memory))
         sent: Upload = detached_copy(in_float64(upload))
         return sent
-
-    def _set_local_model(self, params: Params) -> None:
-        """Make copies of `params` the local model, with trainable tensors as leaves."""
-        copies = detached_copy(params)
-        for name in self.run.net.trainable:
-            copies[name].requires_grad_()
-        self.local = {**self.local, "params": copies}
 
 
 def in_float64(tree: Any) -> Any:
@@ -297,32 +313,3 @@ def mean_of(loss: Loss, samples: Batch, w: Params) -> Tensor:
 def holds(statement: bool) -> float:
     """Return the gap of a statement: 0 if it is true, or inf."""
     return 0.0 if statement else math.inf
-
-
-def run_rounds(run: LabRun, cohorts: lab.Cohorts) -> FedAvgRecord:
-    """Run these cohorts' rounds, and return an independent record of FedAvg's server."""
-    history = FedAvgRecord([run.initial])
-    for clients in cohorts:
-        history.locals.append(run.round(clients))
-        history.globals.append(weighted(history.locals[-1]))
-    return history
-
-
-def local_gap(run: LabRun, client: int, start: Params, loss: Loss) -> float:
-    """Return the largest gap of one client's start, loss and gradient in the coming round."""
-    # With these keys no sample's features are all zero, where the cosine that MOON prints is
-    # undefined.
-    visit = run.visit(client)
-    samples = batch("compared")
-    params = model(run.net, "compared")
-    start_gap = gap(visit.local["params"], start)
-    printed = loss_and_grad_of(partial(mean_of, loss, samples), params)
-    return max(start_gap, gap(visit.step_loss(params, samples), printed))
-
-
-def every_local_gap(run: LabRun, loss: Loss, received: Params | None = None) -> float:
-    """Return the largest `local_gap` of clients that go on from their last models.
-
-    `received`: entries that each takes from the server.
-    """
-    return max(local_gap(run, k, run.last[k] | (received or {}), loss) for k in SIZES)

@@ -30,9 +30,7 @@ from bench.selftest.equations.lab_run import (
     LabRun,
     Loss,
     ce,
-    every_local_gap,
     holds,
-    local_gap,
     mean_of,
     student,
 )
@@ -79,7 +77,7 @@ def both_gaps(
         received = weighted(ended)
         yield gap(run.message()["params"], received)
         yield gap(run.evaluated, {"": {}} if row is None else {"": {}, row: received})
-        yield every_local_gap(run, own_loss(received))
+        yield run.every_local_gap(own_loss(received))
 
 
 def ditto_gaps(run: LabRun, mu: float) -> Gaps:
@@ -123,7 +121,7 @@ def fd_gaps(run: LabRun, distillation_weight: float, fd_exclude_self: bool = Tru
     for clients in (*TWO, *ONE):
         yield personal_rows(run)
         for k in SIZES:
-            yield local_gap(run, k, run.last[k], partial(loss, client=k))
+            yield run.local_gap(k, run.last[k], partial(loss, client=k))
         tables |= {k: class_means(run.passes(k), lambda out: softmax(out.logits)) for k in clients}
         run.round(clients)
 

@@ -39,7 +39,6 @@ from bench.selftest.equations.lab_run import (
     Pass,
     ce,
     constant,
-    every_local_gap,
     holds,
 )
 from bench.selftest.equations.optimizers import Sgd, descended, step_orders
@@ -116,7 +115,7 @@ def fedproto_gaps(
     prototypes = torch.full((CLASSES, FEATURES), torch.nan, dtype=torch.float64)
     loss = partial(proto_loss, weight=proto_weight, distance=proto_distance)
     for clients in (*TWO, *ONE):
-        yield every_local_gap(run, partial(loss, prototypes=prototypes))
+        yield run.every_local_gap(partial(loss, prototypes=prototypes))
         means = []
         counts = []
         for k in clients:
@@ -216,7 +215,7 @@ def fedtgp_gaps(
         yield sent_gap(tgp)
         prototypes = network_output(tgp)
         yield nearest_gap(run, prototypes)
-        yield every_local_gap(run, partial(proto_loss, prototypes=prototypes, weight=proto_weight))
+        yield run.every_local_gap(partial(proto_loss, prototypes=prototypes, weight=proto_weight))
 
 
 def fedgh_gaps(run: LabRun, cohorts: Cohorts = TWO, **training: Any) -> Gaps:
@@ -232,7 +231,7 @@ def fedgh_gaps(run: LabRun, cohorts: Cohorts = TWO, **training: Any) -> Gaps:
         w = taught(w, ended_means(run, clients), head_risk, sent_gap, **training)
         yield sent_gap(w)
         yield gap(run.evaluated, {"": {}, "_head": w})
-        yield every_local_gap(run, ce, w)
+        yield run.every_local_gap(ce, w)
 
 
 WHOLE = {"server_epochs": 3, "server_lr": 0.05, "server_batch_size": 64}

@@ -15,7 +15,7 @@ from algorithms.base import Params
 from bench.selftest.equations.checks import Check, Limit
 from bench.selftest.equations.formulas import log_softmax, mean, softmax
 from bench.selftest.equations.lab import SIZES, TWO, forward
-from bench.selftest.equations.lab_run import Gaps, LabRun, ce, constant, holds, local_gap
+from bench.selftest.equations.lab_run import Gaps, LabRun, ce, constant, holds
 from bench.selftest.equations.optimizers import Adam, Optimizer, Sgd, step_orders, stepped
 from bench.selftest.equations.personal import personal_rows
 from bench.selftest.toy import gap
@@ -65,7 +65,7 @@ def exchange_gaps(
             yield after
 
     own = run.initial
-    yield local_gap(run, 0, run.initial, ce)
+    yield run.local_gap(0, run.initial, ce)
     for clients in TWO:
         asked = run.message()["asked"].tolist()
         yield holds(len(set(asked)) == len(asked) == wanted)
@@ -80,7 +80,7 @@ def exchange_gaps(
             own = evaluated["_server"]
         for k in SIZES:
             starts = learnt(run.last[k], x, targets)
-            yield min(local_gap(run, k, start, ce) for start in starts)
+            yield min(run.local_gap(k, start, ce) for start in starts)
 
 
 def fedmd_gaps(run: LabRun, **options: Any) -> Gaps:
