@@ -15,7 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bench.errors import UsageError
+from bench.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INTERRUPTED,
+    EnvironmentProblem,
+    UsageError,
+)
 from bench.executors import trainable
 from bench.terminal.words import flag, unknown
 from leaderboards.shell_text import shell_command
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from algorithms.base import Algorithm
+    from bench.planning.options import SweepOptions
 
 __all__ = ["Frames", "compare", "load", "run", "sweep", "trainable"]
 
@@ -89,7 +95,9 @@ def run(
 
     Raises:
         UsageError: an unknown name, or a value that is not allowed.
-        EnvironmentProblem: data are missing, or the result folder is not writable.
+        EnvironmentProblem: data are missing, the result folder is not writable, or a saved state
+            cannot be used.
+        KeyboardInterrupt: a signal stopped the run; the same call goes on from what is saved.
     """
     from bench.planning.given import LABEL
     from bench.planning.single_run import check_names, name_of, plan_of_one
@@ -115,7 +123,8 @@ def run(
     _, parsed = _sweep_options(options, "bench.api.run")
     plan = plan_of_one(name, fields, options=parsed)
     (run_spec,) = plan.run_specs
-    _, _, store = command.run(plan, command.ready(plan), "bench.api.run")
+    status, _, store = command.run(plan, command.ready(plan), "bench.api.run")
+    _raise_unless_ended(status, parsed)
     runs = store.runs(keys=set(run_spec.rows.values()))
     return Frames(runs, store.curves(set(runs["run_key"])), leaderboard(runs))
 
@@ -135,8 +144,10 @@ def sweep(**options: Any) -> Frames:
 
     Raises:
         UsageError: an unknown name, or a value that is not allowed.
-        EnvironmentProblem: data are missing, the result folder is not writable, or there is no
-            cluster.
+        EnvironmentProblem: data are missing, the result folder is not writable, there is no
+            cluster, or a saved state cannot be used.
+        KeyboardInterrupt: a signal stopped the sweep, which `time_budget` does not; the same call
+            goes on from what is saved.
     """
     from bench.sweep import command
     from leaderboards.problems import cell_of
@@ -147,7 +158,8 @@ def sweep(**options: Any) -> Frames:
                 f"{name} only prints: use `{shell_command('bench.sweep', flag(name))}`"
             )
     words, parsed = _sweep_options(options, "bench.api.sweep")
-    _, plan, store = command.sweep(parsed, shell_command("bench.sweep", *words))
+    status, plan, store = command.sweep(parsed, shell_command("bench.sweep", *words))
+    _raise_unless_ended(status, parsed)
     contests = command.contests_of(plan, store)
     board, runs = command.board_of(plan, store)
     cells = runs["setting_json"].map(partial(cell_of, tuned=plan.tuned))
@@ -155,6 +167,17 @@ def sweep(**options: Any) -> Frames:
     own = runs[[row in contests for row in rows]].reset_index(drop=True)
     curves = store.curves(set(own["run_key"]))
     return Frames(own, curves, board.reset_index(drop=True))
+
+
+def _raise_unless_ended(status: int, options: SweepOptions) -> None:
+    """Raise what an exit status says of runs that did not end, but not for a spent time budget."""
+    if status == EXIT_ENVIRONMENT:
+        raise EnvironmentProblem(
+            "some runs could not go on here, for the problems on standard error; the same call "
+            "takes them up again"
+        )
+    if status == EXIT_INTERRUPTED and options.time_budget is None:
+        raise KeyboardInterrupt("the same call goes on from what is saved")
 
 
 def compare(**options: Any) -> pd.DataFrame:
@@ -223,7 +246,9 @@ def load(source: str | Path) -> Frames:
     return Frames(runs, folders.curves(), board)
 
 
-def _sweep_options(options: Mapping[str, Any], caller: str) -> tuple[list[str], Any]:
+def _sweep_options(
+    options: Mapping[str, Any], caller: str
+) -> tuple[list[str], SweepOptions]:
     """Return the words of a sweep's command, and the options parsed from them.
 
     Messages name the `caller`.

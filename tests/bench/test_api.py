@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from commands import ROOT, run
 
+from algorithms.base import Algorithm, Server
 from bench import api
-from bench.errors import UsageError
+from bench.errors import EnvironmentProblem, UsageError
 from leaderboards import Store
 
 SMALL = {"dataset": "digits", "rounds": 1, "local_epochs": 1}
@@ -29,6 +32,43 @@ def test_run_trains_one_configuration_once(tmp_path: Path) -> None:
     assert [*first.board["n"]] == [1]
     again = api.run("fedcad", gamma=0.7, beta=0.3, seed=3, out=tmp_path, **SMALL)
     pd.testing.assert_frame_equal(first.runs, again.runs)
+
+
+class Signalled(Algorithm):
+    """FedAvg that interrupts its process in round 2, once."""
+
+    def server_step(self, fed: Any, server: Server, uploads: Any, cohort: Any) -> Server:
+        """Send the signal."""
+        if server.round == 1 and not SENT:
+            SENT.append(True)
+            signal.raise_signal(signal.SIGINT)
+        return super().server_step(fed, server, uploads, cohort)
+
+
+SENT: list[bool] = []
+
+
+def test_an_interrupted_call_raises_and_goes_on(tmp_path: Path) -> None:
+    """A script that calls it in a loop would otherwise begin the next run."""
+    SENT.clear()
+    longer = {**SMALL, "rounds": 4, "out": tmp_path, "uncertified": True}
+    with pytest.raises(KeyboardInterrupt, match="the same call goes on"):
+        api.run(Signalled, **longer)
+    assert not list(Store(tmp_path).status())
+    frames = api.run(Signalled, **longer)
+    assert frames.runs["status"].tolist() == ["finished"]
+    assert frames.runs["communications"].item() == 4
+
+
+def test_an_unusable_state_is_an_exception(tmp_path: Path) -> None:
+    SENT.clear()
+    longer = {**SMALL, "rounds": 4, "out": tmp_path, "uncertified": True}
+    with pytest.raises(KeyboardInterrupt):
+        api.run(Signalled, **longer)
+    for part in (tmp_path / "state").glob("*/*.pt"):
+        part.write_bytes(b"damaged")
+    with pytest.raises(EnvironmentProblem, match="the problems on standard error"):
+        api.run(Signalled, **longer)
 
 
 def test_run_takes_a_table(tmp_path: Path) -> None:
