@@ -215,7 +215,9 @@ def own_weights_gaps(run: LabRun, **options: Any) -> Gaps:
     drawn = run.fed.drawn_models
     for count, client in enumerate(SIZES, start=1):
         run.visit(client)
-        yield holds(len(drawn) == count)
+        if len(drawn) != count:
+            yield math.inf
+            return
         if count > 1:
             yield holds(gap(drawn[-1], drawn[-2]) > 0)
         yield run.local_gap(client, drawn[-1], ce)
