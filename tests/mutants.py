@@ -84,9 +84,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "run.number == 1",
         "(run.number != 1)",
     ): "formula and algorithm are compared on labels of another round, the same for both",
-    ("bench/selftest/equations/fedgen.py", "soft_features_follow_the_batch", "1", "2"): (
-        "the samples are given other labels again, which are other ones, too"
-    ),
     ("bench/selftest/equations/feddkd.py", "dkd_checks", "3", "4"): (
         "formula and algorithm are compared at another number, the same for both"
     ),
