@@ -66,7 +66,10 @@ def weighted(models: Mapping[int, Params]) -> Params:
 
 def plain(models: Sequence[Params]) -> Params:
     """Average m models, name by name: (1/m) sum_k w_k."""
-    return {name: mean(w[name] for w in models) for name in models[0]}
+    averaged = {}
+    for name in models[0]:
+        averaged[name] = mean(w[name] for w in models)
+    return averaged
 
 
 def sum_of(terms: Iterable[Tensor]) -> Tensor:
