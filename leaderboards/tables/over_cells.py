@@ -50,6 +50,7 @@ _POOLED = (
     "backend, pack, versions; unknown if the reference's runs yield another algorithm's rows, too",
 )
 _DIVERGED = "diverged: runs that did, of all in the compared cells"
+_EASIER = "cells with a run that did not get there are left out, and are the harder ones"
 _AS_ONE = "replicates of a partition are one run"
 _RANKS = (
     "average rank: of means, over cells; 1 is best, a diverged run makes an algorithm the last",
@@ -339,6 +340,17 @@ def _pooled_cells(tables: Sequence[ResultTable], metric: Number) -> list[PooledC
     return cells
 
 
+def _unreached(tables: Sequence[ResultTable], metric: Number) -> list[str]:
+    """Name the algorithms of which some cell has a run without the number, such as a target."""
+    labels: dict[str, None] = {}
+    for table in tables:
+        for column, _ in table.results_of(metric):
+            for row in table.rows:
+                if row.cells[column].state == "unreached":
+                    labels[row.label] = None
+    return list(labels)
+
+
 def _cells_of_reference(cells: Sequence[PooledCell], label: str) -> list[TableCell]:
     """List the reference's cells that some algorithm is compared in."""
     return [rivals[label] for _, rivals in cells if label in rivals and len(rivals) > 1]
@@ -456,7 +468,7 @@ def _traffic_text(gain: Gain) -> str:
 def remarks_on(
     tables: Sequence[ResultTable], metric: Number, reference: str, compared: Sequence[Gain]
 ) -> list[str]:
-    """Write the notes that hold on missing intervals, diverged runs, traffic and platforms.
+    """Write the notes that hold: on intervals, diverged runs, cells, traffic and platforms.
 
     Args:
         tables: as for `gains`.
@@ -474,6 +486,9 @@ def remarks_on(
     if diverged or any(gain.diverged for gain in compared):
         of_reference = f" (of {reference} {diverged} of {tried})" if diverged else ""
         remarks.append(f"{_DIVERGED}{of_reference}; {_AS_ONE}; {_of_diverged(metric)}")
+    unreached = _unreached(tables, metric)
+    if unreached:
+        remarks.append(f"{_EASIER}: {', '.join(unreached)}")
     if any(map(_in_megabytes, compared)):
         remarks.append(f"traffic in MB, because {reference} sends nothing")
     return [*remarks, *_platforms_noted(compared)]

@@ -419,3 +419,19 @@ def test_ranks_over_unlike_seeds_are_noted(first: int, noted: bool) -> None:
     sheet = over_cells(tables, metric)
     assert sheet is not None
     assert any("different seeds" in note for note in sheet.table.notes) == noted
+
+
+def test_cells_without_a_target_are_noted() -> None:
+    """A method that misses a target in a cell is compared in the others alone."""
+    target = number_named("rounds@70")
+    rows = []
+    for alpha, rounds in ((0.1, math.nan), (1.0, 20.0)):
+        for seed in range(3):
+            rows.append({**make_row("fedavg", {}, {"alpha": alpha}, seed), target.name: 30.0})
+            rows.append({**make_row("fedprox", {}, {"alpha": alpha}, seed), target.name: rounds})
+    runs = pd.DataFrame(rows)
+    tables = tables_of(with_seeds(leaderboard(runs, [target]), runs, [target]), [target])
+    sheet = pooled_against(tables, target, "fedavg")
+    assert sheet is not None
+    (note,) = [note for note in sheet.table.notes if "left out" in note]
+    assert note.endswith("the harder ones: fedprox")
