@@ -246,9 +246,7 @@ def load(source: str | Path) -> Frames:
     return Frames(runs, folders.curves(), board)
 
 
-def _sweep_options(
-    options: Mapping[str, Any], caller: str
-) -> tuple[list[str], SweepOptions]:
+def _sweep_options(options: Mapping[str, Any], caller: str) -> tuple[list[str], SweepOptions]:
     """Return the words of a sweep's command, and the options parsed from them.
 
     Messages name the `caller`.

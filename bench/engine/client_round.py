@@ -504,7 +504,7 @@ def step_means(algorithm: Algorithm, batch: Batch, loss: Tensor) -> dict[str, Te
     return means
 
 
-def gradients(loss: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+def loss_gradients(loss: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
     """Differentiate a step's loss by the trainable tensors; None for what it does not depend on.
 
     Raises:

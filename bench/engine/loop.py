@@ -16,8 +16,8 @@ from bench.engine.client_round import (
     RoundWork,
     RunContext,
     finish,
-    gradients,
     leaves_of,
+    loss_gradients,
     step_means,
 )
 from bench.engine.dropout import step_keys
@@ -90,7 +90,7 @@ class Loop:
             with net.dropout(None if keys is None else keys[step]):
                 losses = algorithm.local_loss(net, local, batch, message, work.memory, plan)
             means = step_means(algorithm, batch, losses)
-            grads = gradients(means[LOSS], leaves)
+            grads = loss_gradients(means[LOSS], leaves)
             context.optimizer.step(leaves, grads, state, job.lr, step + 1, stacked=False)
             for name, total in totals.items():
                 total += means[name].detach()

@@ -30,7 +30,7 @@ from bench.engine.client_round import (
     ClientWork,
     RoundWork,
     finish,
-    gradients,
+    loss_gradients,
     step_means,
 )
 from bench.engine.hook_results import typed
@@ -217,7 +217,7 @@ class _Active:
         parent = self.parent
         with self.layers:
             means = self._means()
-        grads = gradients(means[LOSS].sum(), self.leaves)
+        grads = loss_gradients(means[LOSS].sum(), self.leaves)
         # In double precision, because Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
         count = (parent.clock[0] + 1).double() if parent.executor.captures else parent.taken + 1
         self.context.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)
