@@ -52,7 +52,8 @@ def masked(values: Tensor, weight: Tensor) -> Tensor:
 def shares(clients: Iterable[int]) -> dict[int, float]:
     """Return p_k = n_k / sum_k n_k of each of these clients."""
     sizes = {k: SIZES[k] for k in clients}
-    return {k: size / sum(sizes.values()) for k, size in sizes.items()}
+    total = sum(sizes.values())
+    return {k: size / total for k, size in sizes.items()}
 
 
 def weighted(models: Mapping[int, Params]) -> Params:
