@@ -200,7 +200,10 @@ def _same_leaf(left: Any, right: Any) -> bool:
         return bool(left == right) or bool(left != left and right != right)
     if torch.equal(left, right):
         return True
-    return left.shape == right.shape and bool(((left == right) | (left != left)).all())
+    if left.shape != right.shape:
+        return False
+    both_nan = (left != left) & (right != right)  # integers have no isnan
+    return bool(((left == right) | both_nan).all())
 
 
 def identical(left: Simulation, right: Simulation) -> bool:

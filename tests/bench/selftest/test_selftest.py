@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from bench.selftest.communication import ROUNDS, _traffic_by_round
 from bench.selftest.contract import HOOKS
 from bench.selftest.contract_monitor import ContractMonitor
 from bench.selftest.equations.checks import ONE_CLIENT, Limit
+from bench.selftest.toy import same
 
 HEAD = """
 from dataclasses import dataclass, field
@@ -528,3 +530,11 @@ def test_runs_of_unlike_traffic_or_length_are_not_identical() -> None:
     longer = simulate("fedavg")
     longer.server = replace(longer.server, round=1)
     assert not identical(one, longer)
+
+
+def test_nan_equals_nan_alone() -> None:
+    nan, one = torch.tensor([math.nan]), torch.ones(1)
+    assert same({"a": nan}, {"a": nan.clone()})
+    assert not same({"a": nan}, {"a": one})
+    assert not same({"a": one}, {"a": nan})
+    assert not same({"a": one.long()}, {"a": 2 * one.long()})
