@@ -157,9 +157,8 @@ def with_seeds(
     """
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
     metrics = list(dict.fromkeys(metrics))
-    runs = _one_run_per_seed(current(runs, tuned))
-    every = keyed_by_partition(runs)
-    every = _finished_on(every.assign(shared=_shared(every)), wanted)
+    runs = _one_run_per_seed(current(with_sharing(runs), tuned))
+    every = _finished_on(keyed_by_partition(runs), wanted)
     ended = {metric.name: _with_diverged_as_they_ended(runs, metric) for metric in metrics}
     runs = by_partition(runs.assign(**ended), ended)
     runs = _finished_on(runs, wanted)
@@ -175,7 +174,7 @@ def with_seeds(
     for name, by_key in added.items():
         in_order = [by_key.get(key, {}) for key in wanted]
         columns[name] = pd.Series(in_order, index=board.index, dtype=object)
-    sharing = pd.MultiIndex.from_frame(every.loc[every["shared"], CONFIGURATION])
+    sharing = pd.MultiIndex.from_frame(every.loc[every["shares_run"], CONFIGURATION])
     columns["shares_runs"] = pd.Series(wanted.isin(sharing), index=board.index)
     return board.assign(**columns)
 
@@ -189,13 +188,17 @@ def _platforms(runs: pd.DataFrame) -> dict[tuple[str, ...], dict[int, set[str]]]
     return platforms
 
 
-def _shared(runs: pd.DataFrame) -> pd.Series:
-    """Tell of each row whether its run yields a row of another algorithm, too.
+def with_sharing(runs: pd.DataFrame) -> pd.DataFrame:
+    """Add the column `shares_run`: whether a row's run yields a row of another algorithm, too.
 
-    Rows of one run have one start. Rows after fine-tuning are of the same algorithm.
+    Rows of one run have one start. Rows after fine-tuning are of the same algorithm. The column is
+    added before any algorithm's rows are left out; `with_seeds` adds it where it is missing.
     """
+    if "shares_run" in runs:
+        return runs
     names = runs["algorithm"].str.removesuffix(FINETUNED)
-    return names.groupby([runs["started"], runs["seed"]]).transform("nunique") > 1
+    counts = names.groupby([runs["started"], runs["seed"]]).transform("nunique")
+    return runs.assign(shares_run=counts > 1)
 
 
 def _shortest(runs: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:

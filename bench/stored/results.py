@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import default_out
+from bench.stored.fields import value_in
 from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import FINETUNED, differing, sortable
 from leaderboards.rows.frames import by_run, records
@@ -174,7 +175,9 @@ def source_of(outs: Sequence[Path], selection: Selection) -> Folders:
 def _with_tuned(record: Record, tuned: Sequence[str]) -> Record:
     setting = json.loads(record["setting_json"])
     values = own_names(record["algorithm"], json.loads(record["hp_json"]))
-    values |= {name: setting.pop(name) for name in tuned}
+    for name in tuned:
+        values[name] = value_in(name, setting)
+        setting.pop(name, None)
     return {**record, "hp_json": canonical_json(values), "setting_json": canonical_json(setting)}
 
 

@@ -384,6 +384,7 @@ def board_of(plan: Plan, store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _print_board(plan: Plan, store: Store) -> None:
     """Print the accuracies of `shown_of` in the sweep's own contests."""
+    from bench.compare.filters import stated
     from bench.terminal.render import defaults, render
     from leaderboards.board import with_seeds
     from leaderboards.rows.frames import records
@@ -393,7 +394,7 @@ def _print_board(plan: Plan, store: Store) -> None:
     metrics = [number_named(name) for name in shown_of(board)]
     board = with_seeds(board, runs, metrics, plan.tuned)
     tables = tables_of(
-        records(board),
+        records(stated(board, plan.tuned)),
         metrics,
         defaults=defaults({part.algorithm for part in plan.parts}),
         tuned=plan.tuned,

@@ -366,4 +366,4 @@ def _configuration(record: Record, tuned: Sequence[str]) -> dict[str, Any]:
     """Return a record's hyper-parameters, and the tuned fields of its setting."""
     setting = setting_of(record["setting_json"])
     values = own_names(record["algorithm"], json.loads(record["hp_json"]))
-    return values | {name: setting[name] for name in tuned}
+    return values | {name: setting[name] for name in tuned if name in setting}

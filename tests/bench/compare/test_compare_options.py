@@ -6,15 +6,19 @@ import csv
 import io
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from rows import failed_row, make_row
+from rows import CURVE, failed_row, make_row
 
+from bench.compare import filters
 from bench.compare.command import main
+from bench.stored.results import read
 from bench.sweep.reproduce import main as reproduce
 from leaderboards import Store
 from leaderboards.rows.store import Folders
+from leaderboards.selection import Selection
 
 # Test accuracy in percent by seed 0, 1, 2 (best round; final is one less):
 #
@@ -515,3 +519,39 @@ def test_a_folder_that_is_not_there_is_named_beside_print(tmp_path, capsys):
     assert f"nothing is in {missing}, which does not exist" in printed.err
     assert "`python -m bench.sweep --paper fedgkd --table 3` makes them" in printed.err
     assert "not run" in printed.out
+
+
+def test_a_filter_leaves_no_time_of_shared_runs(tmp_path, capsys):
+    """Runs of FedAvg that yield FedAvg-T1's row, too, take longer than FedAvg alone."""
+    store = Store(tmp_path)
+    for seed in range(3):
+        accuracy = {"final_accuracy": 0.5 + seed / 100}
+        first = make_row("fedavg", seed=seed, **accuracy)
+        store.write(first, CURVE)
+        store.write(make_row("fedavg_t1", seed=seed, started=first["started"], **accuracy), CURVE)
+        other = make_row("fedprox", {"mu": 0.1}, seed=seed, seconds=5.0, **accuracy)
+        later = other["started"] + timedelta(minutes=1)
+        store.write({**other, "started": later, "finished": later}, CURVE)
+    arguments = ("--reference", "fedavg", "--over-cells", "--metric", "final")
+    for names in (["fedavg", "fedprox"], ["fedavg", "fedprox", "fedavg_t1"]):
+        by_name = {}
+        for record in csv_of(tmp_path, capsys, *arguments, "--algo", *names):
+            by_name[record["algorithm"]] = record["time_ratio"]
+        assert by_name["fedprox"] == ""
+
+
+def test_a_later_field_is_tuned_at_its_default(tmp_path, capsys, monkeypatch):
+    """Stored settings leave out such a field at its default."""
+    monkeypatch.setattr(filters, "TUNABLE", (*filters.TUNABLE, "finetune_steps"))
+    store = Store(tmp_path)
+    for steps, accuracy in ((0, 0.6), (5, 0.5)):
+        setting = {"finetune_steps": steps}
+        store.write(make_row("fedavg", {}, setting, best_val_accuracy=accuracy), CURVE)
+    arguments = ("--out", str(tmp_path), "--tuned", "finetune_steps")
+    assert main([*arguments, "--all-configurations"]) == 0
+    shown = capsys.readouterr().out
+    assert "finetune_steps=0" in shown
+    assert "finetune_steps=5" in shown
+    results = read([tmp_path], Selection(tuned=("finetune_steps",)))
+    tried = {own["finetune_steps"] for own in (json.loads(r["hp_json"]) for r in results.records)}
+    assert tried == {0, 5}
