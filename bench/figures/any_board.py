@@ -30,7 +30,6 @@ from leaderboards.tables.over_cells import (
 )
 
 _BESIDE = 40  # pixels that a panel of the forest plot takes beside its plot
-_COLUMNS = ("traffic", "time", "diverged")  # of words beside the forest plot
 _FINAL = Axis("final_accuracy", "final test accuracy, %", 100)
 _OWN_FINAL = Axis("amp", "final accuracy on the clients' own tests, %", 100)
 _COSTS = (
@@ -64,12 +63,20 @@ def _differences(
     notes = [
         f"{description_of(metric, tables, {baseline})}: mean difference from {baseline} over "
         f"{cells}, paired by partition; {intervals}",
-        f"Traffic and time of a run in multiples of {baseline}'s, time where both ran in one "
-        "environment; diverged runs",
     ]
+    columns = []
+    if any(gain.traffic is not None for gain in drawn):
+        columns.append("traffic")
+        notes.append(f"Traffic of a run in multiples of {baseline}'s")
+    elif any(gain.sent is not None for gain in drawn):
+        columns.append("traffic")  # in MB, as the remarks say
+    if any(gain.time is not None for gain in drawn):
+        columns.append("time")
+        notes.append(f"Time in multiples of {baseline}'s, where both ran in one environment")
+    columns.append("diverged")
     remarks = remarks_on(tables, metric, baseline, drawn)
     notes += [note[0].upper() + note[1:] for note in remarks]
-    panels = forest(rows, axis, _COLUMNS)
+    panels = forest(rows, axis, columns)
     return picture(title(comparison), notes, [panels], beside=_BESIDE)
 
 
@@ -77,14 +84,13 @@ def _line(gain: Gain, metric: Number) -> dict[str, Any]:
     """Return a line of the forest plot: numbers as printed."""
     scale = metric.unit.scale
     interval = gain.pooled.interval
-    texts = texts_of(gain, metric)
     return {
+        **texts_of(gain, metric),
         "algorithm": gain.pooled.method,
         "difference": scale * gain.pooled.difference,
         "low": None if interval is None else scale * interval.low,
         "high": None if interval is None else scale * interval.high,
         "told": gain.pooled.separable,
-        **{name: texts[name] for name in _COLUMNS},
     }
 
 

@@ -25,7 +25,7 @@ _TABLE = (
     ChartColumn("numbers", "accuracy and margin over the second"),
     ChartColumn("verdict", "can it be told from chance"),
 )
-_FROM_ALL = "all others are excluded from being best"
+_FROM_ALL = "all others excluded"
 _CELL = {"width": 188, "height": 78}  # pixels
 
 

@@ -438,6 +438,8 @@ def test_without_fedavg_differences_are_from_local(tmp_path):
     assert [row["difference"] for row in drawn_rows] == pytest.approx([10, -20])
     assert all(row["low"] is not None for row in drawn_rows), "six partitions"
     assert {row["traffic"] for row in drawn_rows} == {"1.50 MB"}
+    assert "Traffic in MB" in words(spec)
+    assert "Traffic of a run in multiples" not in words(spec)
     assert "from local over the cells that both have, 2 at most" in words(spec)
     assert "3 clients" in words(spec)
 
