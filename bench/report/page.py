@@ -25,7 +25,7 @@ from bench.report.leaderboard import (
     short_text,
 )
 from bench.report.learning import COSTS, POINTS, learning_sections
-from bench.report.run_list import facts, runs_section, states_of
+from bench.report.run_list import facts, runs_section, seed_spans, states_of
 from bench.report.standings import winners_section
 from bench.report.tuning import tuning_section
 from bench.stored.groups import groups_of, labels_of, number
@@ -115,7 +115,12 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
         "ensure_ascii": False,
         "allow_nan": False,
     }
-    environment.globals |= {"number": number, "meanings": MEANINGS, "short": short_text}
+    environment.globals |= {
+        "number": number,
+        "meanings": MEANINGS,
+        "short": short_text,
+        "seed_spans": seed_spans,
+    }
     return environment.get_template("page.html").render(context)
 
 

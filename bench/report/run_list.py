@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -50,12 +50,23 @@ def states_of(runs: Sequence[Run]) -> str:
     return f"{counted(len(runs), 'run')}: {', '.join(states)}"
 
 
+def seed_spans(seeds: Collection[int]) -> str:
+    """Write seeds, consecutive ones as a span: `0, 101–150`."""
+    spans: list[list[int]] = []
+    for seed in sorted(seeds):
+        if spans and seed == spans[-1][1] + 1:
+            spans[-1][1] = seed
+        else:
+            spans.append([seed, seed])
+    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in spans)
+
+
 def facts(
     runs: Sequence[Run], groups: Sequence[Group], labels: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield names and values of the facts about the runs. `labels`: every algorithm."""
     yield "algorithms", f"{len(labels)}: {', '.join(labels)}"
-    yield "seeds", ", ".join(map(str, sorted({run["seed"] for run in runs})))
+    yield "seeds", seed_spans({run["seed"] for run in runs})
     records = chain.from_iterable(group.records for group in groups)
     chosen_on = {str(record["chosen_on"]) for record in records if record.get("chosen_on")}
     if chosen_on:

@@ -297,6 +297,14 @@ def test_a_winner_that_was_tested_against_all_is_separable_whatever_the_others_s
     assert row["numbers"].endswith(" points (other seeds)")
 
 
+def test_many_seeds_are_folded_into_spans(tmp_path):
+    seeds = (0, *range(101, 113))
+    pairs = [run("fedavg", 0, SETTING, seed, 60) for seed in seeds]
+    text = report(tmp_path / "page.html", write(tmp_path / "out", pairs))
+    assert text.count("<summary>0, 101–112</summary>") == 1
+    assert text.count('aria-label="run of seed ') == len(seeds)
+
+
 def test_the_page_begins_with_differences_and_a_matrix(text):
     elements = Elements(text)
     ((root, _),) = elements.of("html")
