@@ -239,10 +239,11 @@ class ContractMonitor(Plugin):
         lost = sorted(set(local) - set(after))
         self._expect(not lost, f"before_step drops {lost} of the local it was given")
         model = after["params"]
-        others = [name for name, value in local["params"].items() if model.get(name) is not value]
+        received = local["params"].items()
+        replaced = [name for name, value in received if model.get(name) is not value]
         self._expect(
-            not others,
-            f"before_step replaces {', '.join(others[:1])} of params, which has no effect: only "
+            not replaced,
+            f"before_step replaces {', '.join(replaced[:1])} of params, which has no effect: only "
             "the optimiser changes params; change a second model, under another name of local",
         )
         return after

@@ -1,4 +1,4 @@
-"""What a hook returns is of its type, or the error names the hook."""
+"""Results of hooks are of their types, or the error names the hook."""
 
 from __future__ import annotations
 
