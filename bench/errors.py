@@ -141,13 +141,14 @@ def of_hook(error: Exception, message: Collection[str], memory: Collection[str])
     says what to try. PyTorch's request to report what it does not support is left out, because that
     is no bug of PyTorch.
     """
-    is_name = isinstance(error, KeyError) and " " not in str(error)
-    if is_name:
+    text = str(error)
+    if isinstance(error, KeyError) and error.args:
+        text = str(error.args[0])  # str() of a KeyError quotes it
+    if isinstance(error, KeyError) and " " not in text:  # a key, not a sentence
         received = ", ".join(map(repr, message)) or "nothing"
         stored = ", ".join(map(repr, memory)) or "nothing"
         return f"{error} is missing (the message has {received}; the client's memory {stored})"
-    said = error.args[0] if isinstance(error, KeyError) and error.args else error
-    text = _REQUEST.sub("", str(said)).strip()
+    text = _REQUEST.sub("", text).strip()
     if any(part in text for part in NO_KERNEL):
         return f"{text} ({OTHER_KERNELS})"
     return text

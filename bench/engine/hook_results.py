@@ -37,9 +37,11 @@ def typed(hook: str, result: Any) -> Any:
     kind, text = TYPES[hook]
     if not isinstance(result, kind):
         raise TypeError(f"{hook} must return {text}, got {type(result).__name__}")
-    if hook == "upload" and [isinstance(part, Mapping) for part in result] != [True, True]:
-        kinds = ", ".join(type(part).__name__ for part in result)
-        raise TypeError(f"{hook} must return {text}, got ({kinds})")
+    if hook == "upload":
+        dicts = [part for part in result if isinstance(part, Mapping)]
+        if len(dicts) != 2 or len(result) != 2:
+            kinds = ", ".join(type(part).__name__ for part in result)
+            raise TypeError(f"{hook} must return {text}, got ({kinds})")
     if hook in WITH_MODEL:
         model = result.params if isinstance(result, Server) else result.get("params")
         if not isinstance(model, Mapping):
