@@ -27,7 +27,7 @@ from algorithms.base import (
 )
 from algorithms.forward import joined
 from bench.engine.federation import ClientInputs, Federation
-from bench.engine.hook_results import typed
+from bench.engine.hook_results import form, typed
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
 from bench.engine.process import float32_products
@@ -345,7 +345,8 @@ def _check_start(context: RunContext, params: Params) -> None:
     """Raise ValueError unless a client starts from a whole model of its own architecture."""
     if context.model not in context.fed.initial:  # the server's own model takes further steps
         return
-    expected = shapes(context.fed.initial[context.model])
+    initial = context.fed.initial[context.model]
+    expected = shapes(initial)
     got = shapes(params)
     if got == expected:
         return
@@ -355,7 +356,7 @@ def _check_start(context: RunContext, params: Params) -> None:
         name = names[0]
         raise ValueError(
             "start must return a tensor of each parameter's shape and type as params: of "
-            f"{name} {_form(expected.get(name))} is due, got {_form(got.get(name))}"
+            f"{name} {_form(initial.get(name))} is due, got {_form(params.get(name))}"
         )
     raise ValueError(
         f"start returns params of another model than the client's, which is {context.model}: "
@@ -363,9 +364,8 @@ def _check_start(context: RunContext, params: Params) -> None:
     )
 
 
-def _form(form: tuple[tuple[int, ...], torch.dtype] | None) -> str:
-    """Describe a tensor's shape and type of `shapes`; None is no tensor."""
-    return "none" if form is None else f"{form[0]} {str(form[1]).removeprefix('torch.')}"
+def _form(value: Tensor | None) -> str:
+    return "none" if value is None else form(value)
 
 
 @torch.no_grad()

@@ -201,11 +201,10 @@ def gathered(context: RunContext, trained: Sequence[ClientResult]) -> Upload:
     Entries of `by_model` are stacked by name of the model, all others over all clients.
 
     Raises:
-        ValueError: uploads of clients with unlike models have unlike shapes.
+        ValueError: uploads have unlike names or shapes.
     """
     by_model = context.algorithm.by_model
-    if context.unlike:
-        _check_alike(context, trained)
+    _check_alike(context, trained)
     if not by_model:
         whole: Upload = stack([result.upload for result in trained])
         return whole
@@ -220,7 +219,7 @@ def gathered(context: RunContext, trained: Sequence[ClientResult]) -> Upload:
 
 
 def _check_alike(context: RunContext, trained: Sequence[ClientResult]) -> None:
-    """Raise ValueError if an entry outside `by_model` has unlike shapes in unlike models."""
+    """Raise ValueError if an entry outside `by_model` has unlike shapes."""
     by_model = context.algorithm.by_model
     first = trained[0]
     expected = shapes(without(first.upload, *by_model))
@@ -229,7 +228,14 @@ def _check_alike(context: RunContext, trained: Sequence[ClientResult]) -> None:
         other = context.of(result.client).model
         got = shapes(without(result.upload, *by_model))
         differing = [name for name in {**expected, **got} if expected.get(name) != got.get(name)]
-        if other != model and differing:
+        if differing and other == model:
+            name = differing[0]
+            raise ValueError(
+                f"upload: {name!r} of client {result.client} is {got.get(name)}, of client "
+                f"{first.client} it is {expected.get(name)}: the server gets uploads stacked, so "
+                "each must have the same names, shapes and types"
+            )
+        if differing:
             raise ValueError(
                 f"the upload {differing[0]!r} of clients with model {model} has another shape than "
                 f"that of clients with {other}: give the models one number of features (+fd64), or "

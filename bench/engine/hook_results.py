@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from algorithms.base import Server
+from algorithms.base import Params, Server
 
 TYPES: dict[str, tuple[Any, str]] = {
     "init_server": (Server, "a Server, such as Server(params)"),
@@ -24,13 +24,16 @@ TYPES: dict[str, tuple[Any, str]] = {
 }
 # Hooks whose result has a model under `params`, or in `params`.
 WITH_MODEL = ("init_server", "server_step", "start", "before_step")
+# Hooks of whose result every value is sent or kept.
+OF_VALUES = ("broadcast", "init_client", "start", "upload")
 
 
 def typed(hook: str, result: Any) -> Any:
     """Return what a hook returned, if it is of the hook's type; `noise` may return anything.
 
     Raises:
-        TypeError: it is of another type, or its `params` is no dict; the message names the hook.
+        TypeError: it is of another type, its `params` is no dict, or a value that is sent or kept
+            is neither tensor nor number; the message names the hook.
     """
     if hook not in TYPES:
         return result
@@ -46,4 +49,44 @@ def typed(hook: str, result: Any) -> Any:
         model = result.params if isinstance(result, Server) else result.get("params")
         if not isinstance(model, Mapping):
             raise TypeError(f"{hook} must return {text}: params is no dict of tensors")
+    if hook in OF_VALUES:
+        for place, value in _values(result):
+            if not isinstance(value, Tensor | int | float | None):
+                raise TypeError(
+                    f"{hook} must return tensors and numbers, alone or in dicts, lists and tuples: "
+                    f"result{place} is of type {type(value).__name__}"
+                )
     return result
+
+
+def _values(tree: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of dicts, lists and tuples, each after its place, such as `['params']`."""
+    parts: Any = ()
+    if isinstance(tree, Mapping):
+        parts = tree.items()
+    elif isinstance(tree, list | tuple):
+        parts = enumerate(tree)
+    else:
+        yield place, tree
+    for key, value in parts:
+        yield from _values(value, f"{place}[{key!r}]")
+
+
+def check_forms(hook: str, params: Params, initial: Params) -> None:
+    """Check that tensors of a model have the shapes and types of those of the initial one.
+
+    Raises:
+        ValueError: one has not; the message names the hook and the tensor.
+    """
+    for name in [name for name in initial if name in params]:
+        due = form(initial[name])
+        got = form(params[name])
+        if got != due:
+            raise ValueError(f"{hook}: {name} of the returned model must be {due}, got {got}")
+
+
+def form(value: Any) -> str:
+    """Describe the shape and type of a tensor, or the type of what is none."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"

@@ -117,11 +117,11 @@ def stack(trees: Sequence[Any]) -> Any:
     """Stack trees of one structure into one, each tensor with a leading axis over the trees.
 
     Raises:
-        ValueError: the trees differ in their names, or in values that are not tensors.
+        ValueError: the trees differ in names, in shapes, or in values that are not tensors.
     """
     first = trees[0]
     if isinstance(first, Tensor):
-        return torch.stack(list(trees))
+        return _stacked_tensors(trees)
     if isinstance(first, Mapping):
         for tree in trees:
             if tree.keys() != first.keys():
@@ -136,6 +136,14 @@ def stack(trees: Sequence[Any]) -> Any:
         if type(tree) is not type(first) or tree != first:
             raise _unlike("values that are no tensors", first, tree)
     return first
+
+
+def _stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:
+    first = tensors[0].shape
+    for tensor in tensors:
+        if tensor.shape != first:
+            raise _unlike("shapes", tuple(first), tuple(tensor.shape))
+    return torch.stack(list(tensors))
 
 
 def _unlike(what: str, first: Any, other: Any) -> ValueError:

@@ -39,7 +39,7 @@ from bench.engine.evaluate import (
     nonfinite_reason,
 )
 from bench.engine.federation import Federation
-from bench.engine.hook_results import typed
+from bench.engine.hook_results import check_forms, typed
 from bench.engine.loop import Loop
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
@@ -142,6 +142,7 @@ class Simulation:
         with self.context.products(), self.context.own_draws("server", 0):
             first = algorithm.init_server(self.fed, shared_model.initial)
         self.server: Server = typed("init_server", first)
+        self._check_forms("init_server", self.server.params)
         if self.server.round:
             raise ValueError(f"init_server must return round 0, got {self.server.round}")
         _check_rows(algorithm, self.server)
@@ -408,6 +409,7 @@ class Simulation:
                 "which `by_model` gives by name"
             ) from error
         typed("server_step", server)
+        self._check_forms("server_step", server.params)
         if server.round != number:
             raise RuntimeError(
                 f"server_step must return server.next(...): round {server.round} after round "
@@ -424,6 +426,8 @@ class Simulation:
             for client in cohort.params:
                 scores.pop(client, None)
         evaluated = typed("evaluated", self.algorithm.evaluated(server))
+        for model in evaluated.values():
+            self._check_forms("evaluated", model)
         models = [server.params, *evaluated.values()]
         distinct = {id(model): model for model in models}
         reason = nonfinite_reason(number, trained, list(distinct.values()), self._message())
@@ -431,6 +435,10 @@ class Simulation:
         self.progress.complaint = reason or ""
         if number % self.setting.evaluate_every == 0 or self.done:
             self._evaluate(job, trained, server.metrics)
+
+    def _check_forms(self, hook: str, params: Params) -> None:
+        """Raise ValueError if a model has tensors of other shapes than the server's network."""
+        check_forms(hook, params, self.fed.initial.get(self.context.model, {}))
 
     def _cohort(self, trained: list[ClientResult], lr: float) -> ClientCohort:
         clients = [result.client for result in trained]

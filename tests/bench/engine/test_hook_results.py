@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -87,6 +88,46 @@ WRONG = {
         lambda local: {"params": {n: w.half() for n, w in local["params"].items()}},
         "float16",
     ),
+    "a server's model of other shapes": (
+        "init_server",
+        lambda server: Server({WEIGHT: server.params[WEIGHT][:1]}),
+        f"{WEIGHT} of the returned model must be (64, 64) float64, got (1, 64) float64",
+    ),
+    "models that were not averaged": (
+        "server_step",
+        lambda server: Server({n: w[None] for n, w in server.params.items()}, 1),
+        "got (1, 64, 64) float64",
+    ),
+    "arrays of numpy": (
+        "server_step",
+        lambda server: Server({n: w.numpy() for n, w in server.params.items()}, 1),
+        "got a ndarray",
+    ),
+    "an evaluated model of other shapes": (
+        "evaluated",
+        lambda models: {"": {WEIGHT: models[""][WEIGHT].half()}},
+        "got (64, 64) float16",
+    ),
+    "a message with an array": (
+        "broadcast",
+        lambda message: {**message, "w": [torch.ones(1), np.ones(3)]},
+        "result['w'][1] is of type ndarray",
+    ),
+    "a size that is a text": (
+        "broadcast",
+        lambda message: {**message, "floats": "12"},
+        "result['floats'] is of type str",
+    ),
+    "an upload with an array": (
+        "upload",
+        lambda pair: ({"w": np.float32(1)}, {}),
+        "result[0]['w'] is of type float32",
+    ),
+    "a memory with a text": (
+        "init_client",
+        lambda memory: {"s": "a"},
+        "result['s'] is of type str",
+    ),
 }
 
 
@@ -96,6 +137,21 @@ def test_a_wrong_result_names_the_hook(name: str) -> None:
     text = error_of(hook, change)
     assert hook in text
     assert words in text
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_uploads_of_unlike_shapes_are_named(backend: str) -> None:
+    sizes = iter(range(1, 9))
+    text = error_of("upload", lambda pair: ({"z": torch.ones(next(sizes))}, {}), backend)
+    assert "upload: 'z' of client" in text
+    assert "((2,), torch.float32)" in text
+
+
+def test_stacked_states_of_unlike_shapes_are_named() -> None:
+    sizes = iter(range(1, 9))
+    text = error_of("start", lambda local: {**local, "z": torch.ones(next(sizes))}, "stacked")
+    assert "shapes differ: (1,) and (2,)" in text
+    assert "--backend loop" in text
 
 
 @pytest.mark.parametrize("hook", ["predict", "before_step", "noise"])

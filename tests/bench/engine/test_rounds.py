@@ -207,9 +207,7 @@ def test_a_fraction_of_a_float_is_counted_in_whole_bytes() -> None:
     assert simulation.progress.traffic.bytes_down == len(SIZES) * math.ceil(2.3 * size)
 
 
-@pytest.mark.parametrize(
-    "floats", [-5.0, math.nan, math.inf, torch.ones(1), torch.ones(3), "12", 1j]
-)
+@pytest.mark.parametrize("floats", [-5.0, math.nan, math.inf, torch.ones(1), torch.ones(3)])
 def test_a_size_that_is_no_number_is_named_before_clients_train(floats: Any) -> None:
     class Wrong(Algorithm):
         def broadcast(self, fed: Fed, server: Server) -> Message:
