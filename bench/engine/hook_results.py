@@ -25,7 +25,7 @@ TYPES: dict[str, tuple[Any, str]] = {
 # Hooks whose result has a model under `params`, or in `params`.
 WITH_MODEL = ("init_server", "server_step", "start", "before_step")
 # Hooks of whose result every value is sent or kept.
-OF_VALUES = ("broadcast", "init_client", "start", "upload")
+OF_VALUES = ("init_server", "broadcast", "server_step", "init_client", "start", "upload")
 
 
 def typed(hook: str, result: Any) -> Any:
@@ -50,17 +50,23 @@ def typed(hook: str, result: Any) -> Any:
         if not isinstance(model, Mapping):
             raise TypeError(f"{hook} must return {text}: params is no dict of tensors")
     if hook in OF_VALUES:
-        for place, value in _values(result):
+        for place, value in _sent_or_kept(result):
             if not isinstance(value, Tensor | int | float | None):
                 raise TypeError(
                     f"{hook} must return tensors and numbers, alone or in dicts, lists and tuples: "
-                    f"result{place} is of type {type(value).__name__}"
+                    f"{place} is of type {type(value).__name__}"
                 )
     return result
 
 
-def _values(tree: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of dicts, lists and tuples, each after its place, such as `['params']`."""
+def _sent_or_kept(result: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(result, Server):
+        return _values(result.extra, "extra")
+    return _values(result)
+
+
+def _values(tree: Any, place: str = "result") -> Iterator[tuple[str, Any]]:
+    """Yield the values of dicts, lists and tuples, each after its place, `result['params']`."""
     parts: Any = ()
     if isinstance(tree, Mapping):
         parts = tree.items()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm, Memory, Message, Params, Server
+from algorithms.base import Algorithm, Memory, Message, Params, Server, Upload
 from bench.data import Dataset, DatasetInfo
 from bench.data.dealing import Positions
 from bench.data.splits import PublicSet, Split
@@ -49,7 +49,7 @@ from bench.engine.run_models import RunModel, run_models
 from bench.engine.server_context import FedView, PublicData, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
-from bench.errors import Slower, describe, with_its_kind
+from bench.errors import Slower, of_hook, with_its_kind
 from bench.execution import BACKENDS
 from leaderboards.problems import FINETUNED
 from search_spaces.setting import Setting
@@ -380,7 +380,11 @@ class Simulation:
             for client in self.participants(number):
                 own = job.of(client)
                 memory = self._memory(client)
-                work = make_work(own.context, client, number, own.message, memory)
+                try:
+                    work = make_work(own.context, client, number, own.message, memory)
+                except Exception as error:
+                    reason = of_hook(error, own.message, memory)
+                    raise RuntimeError(f"round {number}, client {client}: {reason}") from error
                 job.clients.append(work)
         return job
 
@@ -397,24 +401,7 @@ class Simulation:
         self._count_traffic(trained, job.message)
         cohort = self._cohort(trained, job.lr)
         uploads = gathered(self.context, trained)
-        try:
-            server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
-        except Exception as error:
-            if not self.context.unlike:
-                raise
-            names = ", ".join(cohort.groups)
-            raise RuntimeError(
-                f"round {number}, server_step: {describe(error)}; clients have unlike models here "
-                f"({names}): if it mixes their uploads, only those of one name can be combined, "
-                "which `by_model` gives by name"
-            ) from error
-        typed("server_step", server)
-        self._check_forms("server_step", server.params)
-        if server.round != number:
-            raise RuntimeError(
-                f"server_step must return server.next(...): round {server.round} after round "
-                f"{number}"
-            )
+        server = self._server_step(number, uploads, cohort)
         # No later round may depend on its metrics, because a state does not keep them.
         self.server = replace(server, metrics={})
         for result in trained:
@@ -435,6 +422,31 @@ class Simulation:
         self.progress.complaint = reason or ""
         if number % self.setting.evaluate_every == 0 or self.done:
             self._evaluate(job, trained, server.metrics)
+
+    def _server_step(self, number: int, uploads: Upload, cohort: ClientCohort) -> Server:
+        """Return the algorithm's next server."""
+        try:
+            server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
+        except Exception as error:
+            hint = ""
+            if self.context.unlike:
+                names = ", ".join(cohort.groups)
+                hint = (
+                    f"; clients have unlike models here ({names}): if it mixes their uploads, only "
+                    "those of one name can be combined, which `by_model` gives by name"
+                )
+            elif isinstance(error, KeyError):
+                hint = f"; uploads have {', '.join(map(repr, uploads)) or 'nothing'}"
+            reason = f"round {number}, server_step: {with_its_kind(error)}{hint}"
+            raise RuntimeError(reason) from error
+        typed("server_step", server)
+        self._check_forms("server_step", server.params)
+        if server.round != number:
+            raise RuntimeError(
+                f"server_step must return server.next(...): round {server.round} after round "
+                f"{number}"
+            )
+        return server
 
     def _check_forms(self, hook: str, params: Params) -> None:
         """Raise ValueError if a model has tensors of other shapes than the server's network."""

@@ -123,6 +123,11 @@ WRONG = {
         lambda pair: ({"w": np.float32(1)}, {}),
         "result[0]['w'] is of type float32",
     ),
+    "a server's own array": (
+        "server_step",
+        lambda server: server.next(server.params, old=[np.ones(2)]),
+        "extra['old'][0] is of type ndarray",
+    ),
     "a memory with a text": (
         "init_client",
         lambda memory: {"s": "a"},
@@ -137,6 +142,14 @@ def test_a_wrong_result_names_the_hook(name: str) -> None:
     text = error_of(hook, change)
     assert hook in text
     assert words in text
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_hook_misses_is_named(backend: str) -> None:
+    words = "round 1, client 1: 'params' is missing (the message has 'model'; "
+    assert words in error_of("broadcast", lambda message: {"model": message["params"]}, backend)
+    text = error_of("upload", lambda pair: ({"model": pair[0]["params"]}, {}), backend)
+    assert "round 1, server_step: KeyError: 'params'; uploads have 'model'" in text
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -171,7 +171,7 @@ def test_a_mean_over_unlike_models_is_refused() -> None:
 
 
 def test_a_model_of_another_architecture_is_no_start() -> None:
-    with pytest.raises(ValueError, match=r"start.*cnn_digits"):
+    with pytest.raises(RuntimeError, match=r"start.*cnn_digits"):
         run("fedavg", 1, client_models=UNLIKE)
 
 
