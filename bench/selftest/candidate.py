@@ -15,7 +15,7 @@ from algorithms.base import Algorithm
 from algorithms.plugins import factory_of
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
-from bench.selftest.toy import SHORT, SIZES, simulate, supplied
+from bench.selftest.toy import SHORT, SIZES, TINY, simulate, supplied
 from search_spaces import Value
 
 PLAIN = "mlp"
@@ -122,7 +122,8 @@ class Candidate:
         chosen = sorted((values or {}).items())
         key = (rounds, backend, repr(chosen), repr(sorted(options.items())))
         if key not in self._runs:
-            simulation = self.simulate(backend, values, **{"rounds": max(rounds, 4), **options})
+            fields = {"rounds": max(rounds, TINY.rounds), **options}
+            simulation = self.simulate(backend, values, **fields)
             simulation.advance(rounds)
             self._runs[key] = simulation
         return self._runs[key]

@@ -115,10 +115,10 @@ class CheckOutcome:
     check: str
     status: str  # `PASSED`, `FAILED` or `NOT_APPLICABLE`
     measured: str  # the figure, or why the check is not applicable
+    seconds: float
     problems: tuple[str, ...] = ()
     look: str = ""  # where to look when it failed
     raised: bool = False  # whether an error is among the problems
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -175,15 +175,15 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False) -> CheckOu
             check = getattr(module, name)
             check(candidate, finding)
     except NotApplicable as reason:
-        return CheckOutcome(name, NOT_APPLICABLE, str(reason), seconds=time.perf_counter() - began)
+        return CheckOutcome(name, NOT_APPLICABLE, str(reason), time.perf_counter() - began)
     seconds = time.perf_counter() - began
     problems = finding.problems
     if not problems:
-        return CheckOutcome(name, PASSED, finding.measured, seconds=seconds)
+        return CheckOutcome(name, PASSED, finding.measured, seconds)
     if verbose:
         for error in finding.errors:
             problems.append("".join(traceback.format_exception(error)).rstrip())
     raised = bool(finding.errors)
     if name == "contract" and raised:
         look += "; no further checks run after an error here"
-    return CheckOutcome(name, FAILED, finding.measured, tuple(problems), look, raised, seconds)
+    return CheckOutcome(name, FAILED, finding.measured, seconds, tuple(problems), look, raised)

@@ -85,10 +85,13 @@ def symbol_values(candidate: Candidate, values: Values, simulation: Simulation) 
     configuration = {**candidate.defaults(), **values}
     model = next(iter(models_of(simulation).values()))
     sizes = {name: value.numel() for name, value in model.items()}
-    hidden = int(configuration.get("hidden_dim") or 0)
-    noise = int(configuration.get("noise_dim") or 0)
-    wanted = int(configuration.get("public_samples") or 0)
-    hidden_layer = (noise + net.num_classes + 1) * hidden
+
+    def configured(name: str) -> int:
+        return int(configuration.get(name) or 0)
+
+    hidden = configured("hidden_dim")
+    wanted = configured("public_samples")
+    hidden_layer = (configured("noise_dim") + net.num_classes + 1) * hidden
     normalisation = 4 * hidden
     output_layer = (hidden + 1) * net.feature_dim
     return {
@@ -97,8 +100,8 @@ def symbol_values(candidate: Candidate, values: Values, simulation: Simulation) 
         "C": net.num_classes,
         "D": net.feature_dim,
         "G": hidden_layer + normalisation + output_layer,
-        "M": int(configuration.get("buffer") or 0),
-        "J": int(configuration.get("steps") or 0),
+        "M": configured("buffer"),
+        "J": configured("steps"),
         "S": min(wanted, len(simulation.fed.public.x)) if wanted else 0,
     }
 

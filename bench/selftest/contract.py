@@ -41,9 +41,9 @@ def _check_class(kind: type[Algorithm], finding: Finding) -> None:
         direct,
         f"{kind.__name__} extends {bases}: extend Algorithm or Plugin alone, and nothing else",
     )
-    options = vars(kind).get("__dataclass_params__")
+    # One that is not frozen cannot extend a frozen one.
     finding.expect(
-        options is not None and options.frozen, f"{kind.__name__} must itself be a frozen dataclass"
+        "__dataclass_params__" in vars(kind), f"{kind.__name__} must itself be a frozen dataclass"
     )
     for name in vars(kind).keys() & set(HOOKS):
         parameters = inspect.signature(getattr(Algorithm, name)).parameters

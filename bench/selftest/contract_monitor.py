@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -97,6 +98,15 @@ class ContractMonitor(Plugin):
         self._expect(state == global_states(), text)
         return result
 
+    def _call_alone(self, trees: Mapping[str, Any], hook: str, *arguments: Any) -> Any:
+        """Call a hook of the server, during which these trees alone are protected."""
+        self.log.protected.clear()
+        for name, tree in trees.items():
+            self.log.protect(name, tree)
+        result = self._call(hook, *arguments)
+        self.log.protected.clear()
+        return result
+
     def _call_pure(self, hook: str, net: Net, local: Local, *arguments: Any) -> Any:
         """Call a pure hook; once a round, call it also as in a stack of one client.
 
@@ -165,12 +175,9 @@ class ContractMonitor(Plugin):
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Check that the new `Server` has no gradient, and that old one and uploads stay."""
-        self.log.protected.clear()
-        self.log.protect("the old server", tree_of(server))
-        self.log.protect("uploads", uploads)
-        new: Server = self._call("server_step", fed, server, uploads, cohort)
+        trees = {"the old server": tree_of(server), "uploads": uploads}
+        new: Server = self._call_alone(trees, "server_step", fed, server, uploads, cohort)
         self._expect_detached("server_step", tree_of(new))
-        self.log.protected.clear()
         return new
 
     def evaluated(self, server: Server) -> dict[str, Params]:
@@ -180,11 +187,8 @@ class ContractMonitor(Plugin):
 
     def predict(self, net: Net, params: Params, x: Tensor, server: Server) -> Tensor:
         """Check that the scores are (B, C), and that the model and the server stay as they were."""
-        self.log.protected.clear()
-        self.log.protect("an evaluated model", params)
-        self.log.protect("the server", tree_of(server))
-        scores: Tensor = self._call("predict", net, params, x, server)
-        self.log.protected.clear()
+        trees = {"an evaluated model": params, "the server": tree_of(server)}
+        scores: Tensor = self._call_alone(trees, "predict", net, params, x, server)
         expected = (len(x), net.num_classes)
         got = tuple(scores.shape)
         self._expect(got == expected, f"predict must return scores {expected}, got {got}")

@@ -168,7 +168,7 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
     if tested.allows(together):
         changes = [together]
     members += [(values, {}) for values in changes if values]
-    pack = [tested.simulate("stacked", values, rounds=4, **fields) for values, fields in members]
+    pack = [tested.simulate("stacked", values, **fields) for values, fields in members]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # reported below
         failures = advance_together(pack, ROUNDS)
