@@ -388,6 +388,164 @@ def test_a_generator_trained_in_round_1_is_noticed() -> None:
     assert noticed(check, twisted("fedkf", upload=unlike_plan(round=2)))
 
 
+def of_one_draw(fed: Any) -> Any:
+    """The federation, which initialises the same network for all."""
+    other = copy(fed)
+    other.initialised = lambda *keys: fed.initialised("all")
+    return other
+
+
+def first_of_all(right: Any, fed: Any, *given: Any) -> Any:
+    return right.init_client(of_one_draw(fed), *given)
+
+
+def one_generator(right: Any, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
+    return right.start(fed, message, memory, torch.Generator().manual_seed(0))
+
+
+def other_samples(right: Any, fed: Any, *given: Any) -> Any:
+    return right.server_step(replace(fed, public=fed.validation), *given)
+
+
+def wide_layers(right: Any, fed: Any, params: Any) -> Any:
+    server = right.init_server(fed, params)
+    tgp = {name: 2 * value for name, value in server.extra["tgp"].items()}
+    return replace(server, extra={**server.extra, "tgp": tgp})
+
+
+def asked_twice(right: Any, fed: Any, server: Any) -> Any:
+    message = right.broadcast(fed, server)
+    asked = message["asked"].clone()
+    asked[1] = asked[0]
+    return {**message, "asked": asked}
+
+
+def counted_once_more(right: Any, *given: Any) -> Any:
+    message = right.broadcast(*given)
+    return {**message, "floats": message["floats"] + 1}
+
+
+def sent_once_more(right: Any, *given: Any) -> Any:
+    upload, memory = right.upload(*given)
+    return {**upload, "floats": upload["floats"] + 1}, memory
+
+
+def low_labels(right: Any, *given: Any) -> Any:
+    return right.noise(*given) ** 1.5
+
+
+# What is wrong -> the algorithm, words of the title of the check for it, and the wrong algorithm.
+BY_ONE_CHECK: dict[str, tuple[str, str, Make]] = {
+    "one network of all clients": (
+        "fedproto",
+        "weights of its own",
+        twisted("fedproto", init_client=first_of_all),
+    ),
+    "one network of all local clients": (
+        "local",
+        "weights of its own",
+        twisted("local", init_client=first_of_all),
+    ),
+    "weights of its own are w_0": (
+        "fedproto",
+        "weights of its own",
+        changed("fedproto", lambda h: {"own_weights": False}),
+    ),
+    "one previous model of all clients": (
+        "moon",
+        "of each client its own",
+        twisted("moon", init_client=first_of_all),
+    ),
+    "one generator of all clients": (
+        "fedkf",
+        "a generator of its own",
+        twisted("fedkf", start=one_generator),
+    ),
+    "labels too often the first": (
+        "fedgen",
+        "200 generated labels, label_prior=uniform",
+        twisted("fedgen", noise=low_labels),
+    ),
+    "distilled on other samples": (
+        "feddf",
+        "8 batches of 5",
+        twisted("feddf", server_step=other_samples),
+    ),
+    "smaller batches": (
+        "feddf",
+        "8 batches of 5",
+        changed("feddf", lambda h: {"server_batch_size": h["server_batch_size"] - 1}),
+    ),
+    "patient for a step longer": (
+        "feddf",
+        "the search ends",
+        changed("feddf", lambda h: {"patience": h["patience"] + 1}),
+    ),
+    "impatient by a step": (
+        "feddf",
+        "the best checkpoint is kept",
+        changed("feddf", lambda h: {"patience": h["patience"] - 1}),
+    ),
+    "validated in every step": (
+        "feddf",
+        "validated every 4th step",
+        changed("feddf", lambda h: {"check_every": 1}),
+    ),
+    "layers drawn too wide": (
+        "fedtgp",
+        "prototypes, loss and gradient",
+        twisted("fedtgp", init_server=wide_layers),
+    ),
+    "a sample asked for twice": (
+        "fedmd",
+        "two batches",
+        twisted("fedmd", broadcast=asked_twice),
+    ),
+    "a float too many sent to all": (
+        "fedkd",
+        "all clients take part",
+        twisted("fedkd", broadcast=counted_once_more),
+    ),
+    "a float too many uploaded": (
+        "fedkd",
+        "an upload and its floats",
+        twisted("fedkd", upload=sent_once_more),
+    ),
+    "a class is missing": (
+        "fedrs",
+        "alpha=0.5",
+        changed("fedrs", lambda h: {"missing_scale": 1.0}),
+    ),
+    "one answer drawn a round": (
+        "feddkd",
+        "7 of 10 answers are missing",
+        twisted("feddkd", _answering=drawn_once),
+    ),
+    "too few answers are missing": (
+        "feddkd",
+        "7 of 10 answers are missing",
+        changed("feddkd", lambda h: {"dkd_dropout": 0.6 * h["dkd_dropout"]}),
+    ),
+    "requests before the warm-up ends": (
+        "feddkd",
+        "rounds without requests",
+        changed("feddkd", lambda h: {"warmup_rounds": 1}),
+    ),
+    "one request more": (
+        "feddkd",
+        "J=0 is the mean",
+        changed("feddkd", lambda h: {"steps": h["steps"] + 1}),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BY_ONE_CHECK)
+def test_a_fault_is_noticed_by_its_check(case: str) -> None:
+    name, words, make = BY_ONE_CHECK[case]
+    (check,) = [check for check in CHECKS[name] if words in check.title]
+    assert noticed(check, make)
+
+
 @pytest.mark.parametrize("axes", [2, 4], ids=["linear", "convolution"])
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_generators_drawn_at_another_width_are_noticed(axes: int, factor: float) -> None:

@@ -130,9 +130,11 @@ CHECKS = {
             server_lr=0.003,
             max_steps=6,
         ),
-        feddf_check("the best checkpoint is kept, not the last", 5),
+        # After a step fewer without a better one the first of these searches would end, too; after
+        # one more, the second would go on.
+        feddf_check("the best checkpoint is kept, not the last", 7, patience=5),
         feddf_check("validated every 4th step", 7, check_every=4),
-        feddf_check("the search ends without a better checkpoint for 3 steps", 12, patience=3),
+        feddf_check("the search ends without a better checkpoint for 5 steps", 12, patience=5),
         feddf_check("max_steps=0 is the mean", 0, max_steps=0),
         Check(
             "8 batches of 5 auxiliary samples",

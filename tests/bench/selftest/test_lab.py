@@ -211,7 +211,7 @@ def test_the_federation_shows_clients_nothing_of_the_server() -> None:
     assert seen.client.number == 3
     assert int(seen.client.num_examples) == len(client_samples(3).y)
     assert seen.client.label_counts.tolist() == client_samples(3).y.bincount(minlength=4).tolist()
-    with pytest.raises(AttributeError, match="fed.auxiliary.x"):
+    with pytest.raises(AttributeError, match=r"fed\.auxiliary\.x"):
         _ = seen.auxiliary.x
     drawn = fed.initialised("a", 1)
     assert fed.drawn_models == [drawn]

@@ -53,7 +53,7 @@ OF_WORDS = {
     "two batches of four samples": {"public_samples": 4, "digest_batch_size": 2},
     "8 batches of 5 auxiliary samples": {"max_steps": 8, "server_batch_size": 5},
     "validated every 4th step": {"check_every": 4},
-    "without a better checkpoint for 3 steps": {"patience": 3},
+    "without a better checkpoint for 5 steps": {"patience": 5},
     "12 steps": {"max_steps": 12},
     "6 steps": {"max_steps": 6},
     "requests of 64 samples": {"batch_size": 64},
