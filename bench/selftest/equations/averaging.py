@@ -93,7 +93,7 @@ FEDPROX_CHECKS = (
         mu=10.0,
         prox_reduction="mean_per_tensor",
     ),
-    mean_check(mu=0.5),
+    mean_check(),
 )
 
 
@@ -268,11 +268,11 @@ CHECKS = {
         mean_check(),
     ),
     "fedprox": FEDPROX_CHECKS,
-    "fedmax": (*fedmax_losses(), mean_check(beta=3.0)),
+    "fedmax": (*fedmax_losses(), mean_check()),
     "fedlc": (
         rescaled_check("tau=1", FEDLC, fedlc_logits, tau=1.0),
         rescaled_check("tau=0.3", FEDLC, fedlc_logits, tau=0.3),
-        mean_check(tau=1.0),
+        mean_check(),
     ),
     "fedrs": (
         rescaled_check("alpha=0.5", FEDRS, fedrs_logits, missing_scale=0.5),
@@ -280,7 +280,7 @@ CHECKS = {
         rescaled_check(
             "alpha=0.3, graded", FEDREPO, graded_logits, missing_scale=0.3, scaling="graded"
         ),
-        mean_check(missing_scale=0.5),
+        mean_check(),
     ),
     "fedbn": (fedbn_check(),),
     "lg_fedavg": (

@@ -344,7 +344,7 @@ CHECKS = {
             hard_weight=0.0,
             soft_weight=0.6,
         ),
-        mean_check(generator_steps=1),
+        mean_check(**SMALL),
         server_check("every client one class", label=2),
         server_check("clients' shares of each class"),
         server_check("diversity_weight=2", diversity_weight=2.0),

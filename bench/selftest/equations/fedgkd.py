@@ -54,7 +54,7 @@ def fedgkd_checks(form: Callable[..., Tensor], source: str) -> tuple[Check, ...]
     check = partial(loss_check, source=source, loss=form)
     w0 = partial(check, source=ALGORITHM_1, gamma=0.8, buffer_start="w0")
     return (
-        loss_check("round 1 is without distillation", source, fedavg_loss, gamma=0.8, buffer=5),
+        loss_check("round 1 is without distillation", source, fedavg_loss),
         check("loss and gradient, round 2, gamma=0.2", cohorts=ONE, gamma=0.2, buffer=5),
         check(
             "the mean of two models, without w_0, round 3, M=5", cohorts=TWO, gamma=0.8, buffer=5
@@ -64,7 +64,7 @@ def fedgkd_checks(form: Callable[..., Tensor], source: str) -> tuple[Check, ...]
         w0("buffer_start=w0: round 1 distils from w_0", buffer=5),
         w0("buffer_start=w0: the mean of w_1 and w_0, round 2, M=5", cohorts=ONE, buffer=5),
         w0("buffer_start=w0: w_0 has left the buffer, round 3, M=2", cohorts=TWO, buffer=2),
-        mean_check(gamma=0.2, buffer=2),
+        mean_check(),
     )
 
 
@@ -97,14 +97,14 @@ def vote_checks() -> tuple[Check, ...]:
     check = partial(loss_check, source=EQ_5, loss=vote_loss, distillation_weight=0.4)
     w0 = partial(check, source=ALGORITHM_1, buffer_start="w0")
     return (
-        loss_check("round 1 is without distillation", EQ_5, fedavg_loss, distillation_weight=0.4),
+        loss_check("round 1 is without distillation", EQ_5, fedavg_loss),
         check("loss and gradient, two voters of M=3, round 3", cohorts=TWO, buffer=3),
         check("the last three models vote, round 6, M=3", cohorts=FIVE, buffer=3),
         check("the last two models vote, beta=0.2", cohorts=FIVE, buffer=2, beta=0.2),
         w0("buffer_start=w0: w_0 votes alone in round 1", buffer=3),
         w0("buffer_start=w0: w_0 and w_1 vote in round 2, M=3", cohorts=ONE, buffer=3),
         w0("buffer_start=w0: w_0 votes no more, round 3, M=2", cohorts=TWO, buffer=2),
-        mean_check(buffer=2),
+        mean_check(),
     )
 
 

@@ -171,10 +171,7 @@ class LabNet:
     def eval(self, params: Params, x: Tensor) -> Outputs:
         """Run in evaluation mode."""
         self._check(params)
-        # Copies of the statistics: a training pass may move them before the backward pass reads
-        # them again.
-        copied = {n: v.clone() if n in STATISTICS else v for n, v in params.items()}
-        return forward(copied, x, training=False)
+        return forward(params, x, training=False)
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Apply the last layer alone."""
