@@ -434,6 +434,10 @@ def low_labels(right: Any, *given: Any) -> Any:
     return right.noise(*given) ** 1.5
 
 
+def counting_padding(right: Any, net: Any, local: Any, batch: Any, *rest: Any) -> Any:
+    return right.local_loss(net, local, batch, *rest).mean()
+
+
 # What is wrong -> the algorithm, words of the title of the check for it, and the wrong algorithm.
 BY_ONE_CHECK: dict[str, tuple[str, str, Make]] = {
     "one network of all clients": (
@@ -530,6 +534,26 @@ BY_ONE_CHECK: dict[str, tuple[str, str, Make]] = {
         "feddkd",
         "rounds without requests",
         changed("feddkd", lambda h: {"warmup_rounds": 1}),
+    ),
+    "requests that are augmented": (
+        "feddkd",
+        "server step, J=2",
+        changed("feddkd", lambda h: {"dkd_augmented": True}),
+    ),
+    "answers that are missing": (
+        "feddkd",
+        "server step, J=2",
+        changed("feddkd", lambda h: {"dkd_dropout": 0.5}),
+    ),
+    "an adversarial generator": (
+        "fedkf",
+        "paper: generator's step",
+        changed("fedkf", lambda h: {"adversarial": True}),
+    ),
+    "padding counts": (
+        "fedavg",
+        "loss and gradient, round 1",
+        twisted("fedavg", local_loss=counting_padding),
     ),
     "one request more": (
         "feddkd",

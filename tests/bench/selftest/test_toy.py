@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import simulate, trained
+from conftest import trained
 
 from bench.selftest.toy import (
     EQUAL_SIZES,
@@ -169,7 +169,9 @@ def test_identical_runs_are_equal_in_every_part() -> None:
     assert not identical(one, other)
 
 
-def test_a_toy_run_takes_milliseconds_of_data() -> None:
-    run = simulate("fedavg")
-    assert (run.setting.num_clients, run.setting.rounds) == (len(SIZES), 4)
+def test_a_toy_run_has_the_numbers_of_certificates() -> None:
+    run = trained("fedavg", rounds=4)
+    assert run.setting.rounds == 4
+    losses = [value for _, metric, value in run.progress.curves[""] if metric == "loss"]
+    assert losses == pytest.approx([0.9605518, 0.7610035, 0.6528404, 0.5526168], abs=1e-6)
     assert len(run.participants(1)) == 3

@@ -67,6 +67,9 @@ OF_WORDS = {
     "the last two models": {"buffer": 2},
     "the last three models": {"buffer": 3},
     "without BatchNorm": {"norm": False},
+    "with BatchNorm": {"norm": True},
+    "both models, loss and gradient": {"norm": True},
+    "round 1 is without": {"momentum": 0.0},
     "with momentum": {"momentum": 0.9},
     "augmented requests": {"dkd_augmented": True},
 }
