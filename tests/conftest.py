@@ -61,17 +61,12 @@ LONGEST = (
 # Files for `make test-slow`: whole runs of every algorithm, and tests that start other processes or
 # kill them.
 SLOW = {
-    "test_backends.py",
-    "test_captured_steps.py",
     "test_certificates.py",
     "test_compaction.py",
     "test_every_algorithm.py",
     "test_interrupt.py",
     "test_progress.py",
     "test_mirror.py",
-    "test_algorithm_plugins.py",
-    "test_data_plugins.py",
-    "test_process.py",
     "test_golden.py",
     "test_resume.py",
     "test_start_from.py",

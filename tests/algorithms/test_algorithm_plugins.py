@@ -49,6 +49,7 @@ def test_the_readmes_example_is_fedprox(place: Path) -> None:
     assert len([line for line in readme_example().splitlines() if line.strip()]) <= 20
 
 
+@pytest.mark.slow
 def test_the_command_takes_it_by_its_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDKD_OUT", raising=False)
     (place / "my_methods.py").write_text(readme_example())
@@ -64,6 +65,7 @@ def test_the_command_takes_it_by_its_path(place: Path, monkeypatch: pytest.Monke
     assert set(hyperparameter(runs, "mu")) == {0.5}
 
 
+@pytest.mark.slow
 def test_a_failing_hook_is_shown_with_its_traceback_on_request(place: Path) -> None:
     wrong = "    def local_loss(self, net, local, batch, message, memory, plan):\n        return batch.labels\n"
     (place / "wrong.py").write_text(
@@ -99,6 +101,7 @@ RETURN = '        return torch.nn.functional.cross_entropy(out.logits, batch.y, 
 OUT = '        out = net(local["params"], batch.x)\n'
 
 
+@pytest.mark.slow
 def test_a_broken_method_is_refused_before_it_runs(place: Path) -> None:
     """The command refuses one mistake; `test_selftest.py` has the others."""
     body = f'{LOSS}        message["params"]["body.1.weight"].mul_(0.9)\n{OUT}{RETURN}'
@@ -114,6 +117,7 @@ def test_a_broken_method_is_refused_before_it_runs(place: Path) -> None:
     assert not Store(place / "o").status()
 
 
+@pytest.mark.slow
 def test_results_with_an_unread_hyperparameter_are_marked(place: Path) -> None:
     own = f"    mu: float = hyper(0.1, 0, 1)\n{LOSS}{OUT}{RETURN}"
     text = f"import torch\n{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{own}"

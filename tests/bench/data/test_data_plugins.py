@@ -45,6 +45,7 @@ SETTING = Setting(
 # The whole world
 
 
+@pytest.mark.slow
 def test_ray_and_inline_run_it_alike(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = command(
         "--algo", "fedavg,moon", *OWN, *SHORT, "--executor", "ray", "--out", "ray", cwd=world
@@ -72,6 +73,7 @@ def test_ray_and_inline_run_it_alike(world: Path, capsys: pytest.CaptureFixture[
     )
 
 
+@pytest.mark.slow
 def test_short_runs_and_other_data_sets(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No paper says how long it should be; and what has hardly begun may do no better than guessing."""
     short = (
@@ -203,6 +205,7 @@ def test_wrong_arrays_are_refused(world: Path, mistake: str) -> None:
         data.load(f"{name}:DATA")
 
 
+@pytest.mark.slow
 def test_a_missing_file_is_missing_data(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "my_data.npz").unlink()
     assert data.read("my_world:SHAPES") is None
@@ -370,6 +373,7 @@ LINE = ModelInfo("table:body", "8 units", vectors=True)
 """
 
 
+@pytest.mark.slow
 def test_a_table_of_numbers_trains(place: Path) -> None:
     (place / "table.py").write_text(TABLE)
     options = ("--rounds", "3", "--lr", "0.1", "--executor", "inline", "--out", "o", "-q")

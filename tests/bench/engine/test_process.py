@@ -44,6 +44,7 @@ def test_only_glibc_is_told_to_keep_memory(is_glibc: bool, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(not keep_freed_memory(), reason="the C library is not glibc")
+@pytest.mark.slow
 def test_steps_ask_for_no_pages_again() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", STEPS], capture_output=True, text=True, check=True
