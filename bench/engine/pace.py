@@ -109,8 +109,8 @@ def _round_seconds(
 ) -> float:
     """Return the median seconds of one client's rounds.
 
-    The first `SETTLED` are left out, or of fewer rounds the first half. This thread's processor
-    time counts, because other work of the machine would hide differences of wall-clock time. For
+    The first half is left out, but at most the first `SETTLED` rounds. This thread's processor time
+    counts, because other work of the machine would hide differences of wall-clock time. For
     operators with several threads it is the time until all have done their share.
 
     Raises:

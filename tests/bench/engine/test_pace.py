@@ -71,7 +71,7 @@ def test_the_timed_run_is_as_asked(timed: type[Timed]) -> None:
     assert list(map(len, split.clients)) == [2 * 8]
     assert (len(split.auxiliary), len(split.validation)) == (3 * 10, pace.HELD_OUT)
     assert len(dataset.test_y) == pace.TESTS
-    expected = {"partition": "iid", "alpha": None, "num_clients": 1, "local_epochs": 3}
+    expected: dict[str, Any] = {"partition": "iid", "alpha": None, "num_clients": 1, "local_epochs": 3}
     expected |= {"rounds": 10**9, "evaluate_every": 10**9, "local_test_fraction": 0.0}
     assert given == replace(setting, lr=1e-4, **expected)
 
@@ -116,7 +116,8 @@ def test_unlike_models_have_their_mean_pace(monkeypatch: pytest.MonkeyPatch) -> 
         pace, "_round_seconds", lambda a, b, setting, **_: cost[setting.client_models]
     )
     setting = replace(SETTING, client_models="mlp/cnn_digits/mlp")
-    assert pace.measure("fedavg", {}, setting) == Pace(pytest.approx(0.02), 0.0, 0.0, 0.0, 0.0)
+    found = pace.measure("fedavg", {}, setting)
+    assert vars(found) == pytest.approx(vars(Pace(0.02, 0.0, 0.0, 0.0, 0.0)))
 
 
 def test_every_form_may_start_from_drawn_weights() -> None:
@@ -137,10 +138,10 @@ def test_each_entry_has_its_line(
 
     monkeypatch.setattr(pace, "measure", measured)
     monkeypatch.setattr(pace, "prepare_process", threads.append)
-    monkeypatch.setattr(pace.sys, "argv", ["pace", "3"])
+    monkeypatch.setattr(sys, "argv", ["pace", "3"])
     asked = [["fedavg", {}, {"lr": 0.25}], ["fedprox", {}, {}]]
-    monkeypatch.setattr(pace.sys, "stdin", io.StringIO(json.dumps(asked)))
-    monkeypatch.setattr(pace.sys, "stdout", out := io.StringIO())
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked)))
+    monkeypatch.setattr(sys, "stdout", out := io.StringIO())
     assert pace.main() == 0
     first, second = map(json.loads, out.getvalue().splitlines())
     assert first == vars(Pace(0.25, 1.0, 2.0, 3.0, 4.0))
