@@ -52,14 +52,14 @@ def endless_batches(generator: torch.Generator, count: int, size: int) -> Iterat
 def no_exchange(fed: Fed, params: Params, asked: Tensor) -> dict[str, Any]:
     """Return the server's state before any answer: `targets` (n, C) for the samples at `places`.
 
-    `ready` is 0 until there are targets, `asked` (n,) are the places of the round's samples among
-    the public ones.
+    `ready` is false until there are targets, `asked` (n,) are the places of the round's samples
+    among the public ones.
     """
     like = next(iter(params.values()))
     return {
         "targets": like.new_zeros(len(asked), fed.net.num_classes),
         "places": torch.zeros_like(asked),
-        "ready": 0.0,
+        "ready": False,
         "asked": asked,
     }
 
@@ -75,7 +75,7 @@ def with_answers(fed: Fed, extra: Any, name: str, round: int, targets: Tensor) -
     """Return the server's state with targets for what it asked, and what it asks next."""
     asked = extra["asked"]
     following = drawn_places(fed, name, round, len(asked))
-    return {"targets": targets, "places": asked, "ready": 1.0, "asked": following}
+    return {"targets": targets, "places": asked, "ready": True, "asked": following}
 
 
 def lesson(
