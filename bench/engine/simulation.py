@@ -219,7 +219,6 @@ class Simulation:
             self._take_over(manifest, server, memories)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise self.folder.unusable(self.folder.path, with_its_kind(error)) from error
-        self._changed.clear()
         return True
 
     def _take_over(

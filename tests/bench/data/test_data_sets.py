@@ -361,6 +361,43 @@ def test_preparing_says_sizes_and_keeps_a_copy(small, folder, tmp_path, capsys):
     assert list(tmp_path.glob("cache/fedkd-bench/cifar10-*/train_x.npy"))
 
 
+def test_a_line_says_what_is_ready(capsys, tmp_path):
+    assert main(["prepare", "digits,toy2d", "--data-dir", str(tmp_path)]) == 0
+    digits, toy = capsys.readouterr().out.splitlines()
+    assert digits == (
+        "digits: ready, 1,438 training and 359 test samples, 0.1 MB of images, hash b79fad70078f"
+    )
+    assert toy.startswith("toy2d: ready, 1,000 training and 1,000 test samples, 0.0 MB of vectors")
+
+
+@pytest.mark.parametrize(
+    ("width", "head", "cells"),
+    [
+        (120, "title", ["sst5", "SST-5", "5", "128 tokens", "9,645", "2,210", "unknown", "no"]),
+        (100, "title", ["sst5", "SST-5", "5", "128 tokens", "9,645", "2,210", "unknown", "no"]),
+        (99, "", ["sst5", "5", "128 tokens", "9,645", "2,210", "unknown", "no"]),
+    ],
+)
+def test_a_row_has_all_facts(folder, capsys, monkeypatch, width, head, cells):
+    monkeypatch.setattr(command, "console", lambda: console(width))
+    names = ["sst5,toy2d,mnist,digits,sst5"]
+    assert main(["list", *names, "--data-dir", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = []
+    for line in lines:
+        parts = [part.strip() for part in line.strip("│┃").replace("┃", "│").split("│")]
+        rows.append(parts)
+    heads = ["data set", *filter(None, [head])]
+    heads += ["classes", "inputs", "train", "test", "download", "here"]
+    assert heads in rows
+    assert cells in rows
+    numbers = ["4", "2 numbers", "1,000", "1,000", "none", "yes"]
+    assert any(row[-6:] == numbers for row in rows)
+    assert any(row[-6:] == ["10", "1x28x28", "60,000", "10,000", "11.6 MB", "no"] for row in rows)
+    assert sum(row[0] == "sst5" for row in rows) == 1
+    assert " ".join(lines[-1:]).startswith("folder: ")
+
+
 def test_prepare_says_what_it_cannot_do(small, folder, capsys):
     small.files[1].unlink()
     assert main(["prepare", "cifar10", "--offline", "--data-dir", str(folder)]) == 3

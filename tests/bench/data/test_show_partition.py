@@ -14,6 +14,7 @@ from bench import data
 from bench.data import show_partition
 from bench.data.show_partition import main
 from bench.data.splits import split
+from bench.errors import UsageError
 from bench.sweep.command import main as sweep_main
 from search_spaces.setting import Setting
 
@@ -104,6 +105,63 @@ def test_eighty_columns_show_every_number(capsys, monkeypatch):
     assert "…" not in tables
     rows = re.findall(r"^ +3 +\d+ +\d+ +(.*)$", tables, re.M)
     assert " ".join(rows).split() == [str(count) for count in counts[3]]
+
+
+def test_all_lines_around_the_table_are_printed(capsys):
+    found = json.loads(printed(capsys, "--json"))
+    lines = printed(capsys).splitlines()
+    sizes = found["sizes"]
+    distinct = found["distinct_classes"]
+    assert lines[0] == "scikit-learn digits (8x8): lda, alpha 0.3, seed 0"
+    assert lines[1].split() == ["client", "samples", "classes", *map(str, range(10))]
+    assert lines[-4:] == [
+        f"smallest: client {np.argmin(sizes)} with {min(sizes)} samples; "
+        f"largest: client {np.argmax(sizes)} with {max(sizes)}; mean {1438 / 7:.1f}",
+        f"classes of a client: {min(distinct)} to {max(distinct)}, "
+        f"mean {sum(distinct) / 7:.1f}; samples left over: 0",
+        f"partition hash {found['partition_hash']}",
+        "all training samples are shared out; "
+        "a sweep first holds back its validation and auxiliary samples",
+    ]
+
+
+@pytest.mark.parametrize(("most", "more"), [(7, None), (6, 1), (3, 4)])
+def test_a_long_table_is_cut(capsys, monkeypatch, most, more):
+    monkeypatch.setattr(show_partition, "MOST_ROWS", most)
+    lines = printed(capsys).splitlines()
+    clients = [
+        line.split()[0] for line in lines[3:] if line.split()[:1] and line[:6].strip().isdigit()
+    ]
+    assert clients == [str(client) for client in range(most)]
+    cut = f"... and {more} more clients; --json has them all"
+    assert (cut in lines) is bool(more)
+    assert any("more clients" in line for line in lines) is bool(more)
+
+
+@pytest.mark.parametrize(
+    ("width", "tables"), [(43, [10]), (42, [5, 5]), (27, [2] * 5), (0, [1] * 10)]
+)
+def test_classes_fill_as_few_tables_as_fit(width, tables):
+    """Three columns take 23 places, and each class two."""
+    columns = show_partition._columns_of_tables(np.ones((2, 10), int), 20, width)
+    assert [len(part) for part in columns] == tables
+    assert np.concatenate(columns).tolist() == list(range(10))
+
+
+def test_wider_numbers_take_more_room():
+    counts = np.full((2, 12), 99_999)
+    (single,) = show_partition._columns_of_tables(counts, 2_399_976, 7 + 8 + 8 + 12 * 7)
+    assert len(single) == 12
+    assert len(show_partition._columns_of_tables(counts, 2_399_976, 22 + 12 * 7)) == 2
+    assert len(show_partition._columns_of_tables(counts, 23_999_760, 23 + 12 * 7)) == 2
+
+
+def test_pictures_have_an_end_and_few_clients(tmp_path):
+    show_partition._check_plot(tmp_path / "a.SVG", 1000)
+    with pytest.raises(UsageError, match=r"at most 1,000 clients, got 1,001; --json has them all$"):
+        show_partition._check_plot(tmp_path / "a.svg", 1001)
+    with pytest.raises(UsageError, match=r"must end in \.svg or \.png, .*; try .*a\.svg$"):
+        show_partition._check_plot(tmp_path / "a.pdf", 7)
 
 
 def test_a_picture_has_all_bubbles(capsys, tmp_path, monkeypatch):

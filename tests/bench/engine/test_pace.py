@@ -71,7 +71,12 @@ def test_the_timed_run_is_as_asked(timed: type[Timed]) -> None:
     assert list(map(len, split.clients)) == [2 * 8]
     assert (len(split.auxiliary), len(split.validation)) == (3 * 10, pace.HELD_OUT)
     assert len(dataset.test_y) == pace.TESTS
-    expected: dict[str, Any] = {"partition": "iid", "alpha": None, "num_clients": 1, "local_epochs": 3}
+    expected: dict[str, Any] = {
+        "partition": "iid",
+        "alpha": None,
+        "num_clients": 1,
+        "local_epochs": 3,
+    }
     expected |= {"rounds": 10**9, "evaluate_every": 10**9, "local_test_fraction": 0.0}
     assert given == replace(setting, lr=1e-4, **expected)
 
