@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from search_spaces.bounds import nearest
 
 OURS = frozenset({"algorithms", "search_spaces", "leaderboards", "bench"})
-LONGEST_NAME = 255  # characters of a file's name
+LONGEST_NAME = 255  # bytes of a file's name
 # Values that are told by their `repr`.
 PLAIN = (bool, int, float, str, bytes, tuple, list, dict, NoneType)
 # The `module:name`s that may be imported; None means all.
@@ -157,7 +157,7 @@ def as_module(name: str) -> str:
     """
     text, _, attribute = name.partition(":")
     file = Path(text)
-    if len(text) > LONGEST_NAME:
+    if len(f"{text}.py".encode(errors="surrogateescape")) > LONGEST_NAME:
         return ""
     if file.suffix != ".py" and (attribute or not Path(f"{text}.py").is_file()):
         return ""

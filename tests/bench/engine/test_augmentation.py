@@ -125,6 +125,12 @@ def test_augmented_requests_are_alike_in_both_backends_and_after_a_resume(tmp_pa
     assert largest_gap(whole, trained(build("feddkd"), rounds=4, **options)) > 1e-4
 
 
+def test_requests_are_augmented_as_training_is() -> None:
+    """Not at all, if the setting says so."""
+    asked = trained(build("feddkd", dkd_augmented=True), rounds=1)
+    assert largest_gap(asked, trained(build("feddkd"), rounds=1)) == 0
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect", "flip_crop_rotate"])

@@ -156,3 +156,69 @@ def test_weights_that_numpy_or_python_draws_follow_the_seed() -> None:
     assert (first.weight[0] != other.weight[0]).all()
     assert (np.random.get_state()[1] == before[0]).all()
     assert random.getstate() == before[1]
+
+
+@pytest.mark.parametrize(
+    ("model", "features", "layers", "drops", "takes_statistics", "norms", "kernels"),
+    [
+        ("mlp", 64, False, False, False, 0, 0),
+        ("mlp+bn", 64, False, False, True, 2 * 4, 0),
+        ("mlp+head", 256, False, False, False, 0, 0),
+        ("cnn_digits", 128, True, False, False, 0, 2),
+        ("cnn_fedproto", 50, True, True, False, 0, 2),
+        ("resnet8", 64, True, False, False, 9 * 2, 9),
+        ("resnet8+bn", 64, True, False, True, 9 * 4, 9),
+        ("distilbert_tiny", 32, True, True, False, 5 * 2, 0),
+    ],
+)
+def test_a_network_knows_its_layers(
+    model: str,
+    features: int,
+    layers: bool,
+    drops: bool,
+    takes_statistics: bool,
+    norms: int,
+    kernels: int,
+) -> None:
+    net, params = network(model)
+    assert (net.feature_dim, net.num_classes) == (features, 10)
+    assert net.has_batched_layers is layers
+    assert net.has_dropout is drops
+    assert net.batch_statistics is takes_statistics
+    assert (len(net.norms), len(net.conv_weights)) == (norms, kernels)
+    assert net.common is net
+    assert net.is_whole(params)
+    assert not net.is_whole({name: params[name] for name in net.names[1:]})
+    assert network(model, "bf16")[0].has_batched_layers
+    assert network(model, "fp64")[0].dtype == torch.float64
+    assert network(model, "tf32")[0].dtype == net.dtype == torch.float32
+
+
+def test_images_are_normalised_by_channel() -> None:
+    module = Classifier(nn.Flatten(), 8, 2)
+    net = Network(module, (2, 2, 2), 2, "fp64", (0.25, 0.5), (0.5, 2.0))
+    image = torch.tensor([0.75, 0.0])[:, None, None].expand(1, 2, 2, 2)
+    expected = torch.tensor([1.0, -0.25])[:, None, None].expand(1, 2, 2, 2)
+    assert torch.equal(net.normalise(image), expected)
+    plain = Network(module, (2, 2, 2), 2)
+    assert torch.equal(plain.normalise(image), image)
+
+
+def test_autocast_gives_back_float32() -> None:
+    net, params = network("mlp", "bf16")
+    x = torch.randn(4, 1, 8, 8)
+    out = net(params, x)
+    assert out.logits.dtype == out.features.dtype == torch.float32
+    exact = network("mlp")[0](params, x)
+    assert 0 < (out.logits - exact.logits).abs().max() < 0.1
+
+
+def test_gradients_survive_moved_statistics() -> None:
+    """A pass in evaluation reads the running statistics, which a pass in training then moves."""
+    net, params = network("mlp+bn")
+    x = torch.randn(8, 1, 8, 8)
+    leaves = {name: value.requires_grad_(name in net.trainable) for name, value in params.items()}
+    loss = net.eval(leaves, x).logits.square().sum()
+    net(leaves, x)
+    slopes = torch.autograd.grad(loss, [leaves[name] for name in net.trainable])
+    assert all(slope.isfinite().all() for slope in slopes)
