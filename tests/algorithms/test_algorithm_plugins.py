@@ -250,6 +250,62 @@ def test_a_mistake_is_named(place: Path, name: str) -> None:
         entry(name)
 
 
+@pytest.mark.parametrize("version", [0, 1, 2**63 - 1])
+def test_any_whole_number_may_be_its_version(place: Path, version: int) -> None:
+    (place / "stated.py").write_text(HEAD + f"class A(Algorithm):\n    version = {version}")
+    assert entry("stated:A").version == version
+
+
+def test_meanings_are_those_of_the_docstrings(place: Path) -> None:
+    """Over several lines, also of what is wrapped; the factory's own come first."""
+    text = '''
+@dataclass(frozen=True)
+class A(Algorithm):
+    """A method.
+
+    Args:
+        mu: weight of a term,
+            which is small.
+        nu: unused. Yes.
+
+    Attributes:
+        rho: none of these.
+    """
+
+    mu: float = hyper(0.5, 0, 1, open_low=True)
+    nu: int = hyper(3, 1, packable=False)
+    rho: bool = hyper(False)
+
+
+def made(nu: int = 4, mu: float = 0.25, rest: str = "x") -> A:
+    """Make it.
+
+    Args:
+        nu: of the factory.
+    """
+    return A(mu, nu)
+'''
+    (place / "told.py").write_text(HEAD + text)
+    fields = entry("told:A").fields
+    told = [(field.name, field.kind, field.default, field.meaning) for field in fields]
+    assert told == [
+        ("mu", "float", 0.5, "weight of a term, which is small"),
+        ("nu", "int", 3, "unused. Yes"),
+        ("rho", "bool", False, "–"),
+    ]
+    assert [str(field.bounds) for field in fields] == ["in (0, 1]", ">= 1", "any number"]
+    assert [field.packable for field in fields] == [True, False, True]
+    found = entry("told:made")
+    assert (found.summary, found.paper, found.down) == ("Make it.", "told", "counted")
+    told = [(field.name, field.default, field.meaning) for field in found.fields]
+    assert told == [
+        ("nu", 4, "of the factory"),
+        ("mu", 0.25, "weight of a term, which is small"),
+        ("rest", "x", "–"),
+    ]
+    assert found.fields[2].packable is False
+
+
 def test_an_entry_point_gives_it_a_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "my_methods.py").write_text(readme_example())
     install(place, monkeypatch, algorithms="myprox = my_methods:MyProx")

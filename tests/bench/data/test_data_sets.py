@@ -407,9 +407,10 @@ def test_prepare_says_what_it_cannot_do(small, folder, capsys):
     assert data.read("cifar10", folder) is None
     assert main(["prepare", "mnits", "--data-dir", str(folder)]) == 2
     assert "mnist" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as caught:
-        main(["prepair"])
-    assert caught.value.code == 2
+    for words in (["prepair"], [], ["prepare"]):
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert caught.value.code == 2
 
 
 def test_the_list_has_every_data_set(small, folder, capsys):

@@ -125,6 +125,11 @@ def test_unlike_models_have_their_mean_pace(monkeypatch: pytest.MonkeyPatch) -> 
     assert vars(found) == pytest.approx(vars(Pace(0.02, 0.0, 0.0, 0.0, 0.0)))
 
 
+def test_the_limit_itself_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "_round_seconds", lambda *given: pace.SLOW)
+    assert pace._slow_pace("fedavg", {}, SETTING) is None
+
+
 def test_every_form_may_start_from_drawn_weights() -> None:
     assert pace._without_weights("distilbert+lora8") == "distilbert_scratch+lora8"
     assert pace._without_weights("mlp+bn+head") == "mlp+bn+head"
