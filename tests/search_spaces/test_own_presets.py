@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from commands import ROOT
 
 from search_spaces import (
     PAPERS,
@@ -23,6 +24,7 @@ from search_spaces import (
     holds,
     names_in,
     own_space,
+    setting_fields,
 )
 from search_spaces.bounds import check_relation, kind_of, nearest
 from search_spaces.setting import crossed
@@ -172,6 +174,28 @@ def test_the_last_field_varies_fastest() -> None:
 
 
 # Settings
+
+
+def documented() -> dict[str, list[str]]:
+    """Default and allowed values of each field, as docs/sweeps.md has them."""
+    page = (ROOT / "docs/sweeps.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- fields:begin -->")[2].partition("<!-- fields:end -->")[0]
+    rows = {}
+    for line in table.strip().splitlines()[2:]:
+        name, *cells = (cell.strip() for cell in line.replace("\\", "").strip("|").split("|"))
+        rows[name.strip("`")] = cells[:2]
+    return rows
+
+
+def test_defaults_and_limits_are_the_documented_ones() -> None:
+    rows = documented()
+    assert list(rows) == list(setting_fields())
+    for name, field in setting_fields().items():
+        default, allowed = rows[name]
+        assert str(field.default if field.default != "" else "none") == default, name
+        bounds = str(field.metadata["bounds"])
+        assert allowed in (bounds, "a name", "true or false"), name
+        assert (allowed == bounds) is (bounds != "any number"), name
 
 
 @pytest.mark.parametrize(

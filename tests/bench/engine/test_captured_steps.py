@@ -274,6 +274,18 @@ def test_a_capture_leaves_what_its_steps_write() -> None:
     assert float(other) == 7, "it is none that a step writes"
 
 
+@pytest.mark.parametrize("has_workspaces", [True, False])
+def test_unused_memory_is_freed_with_the_workspaces(
+    has_workspaces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    clear = (lambda: done.append("workspaces")) if has_workspaces else None
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", clear, raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("cache"))
+    step_executors._free_unused()
+    assert done == (["workspaces", "cache"] if has_workspaces else ["cache"])
+
+
 class Allocator:
     """What torch's allocator of CUDA memory keeps of captures, in torch of some version.
 

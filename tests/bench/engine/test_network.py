@@ -11,7 +11,13 @@ from test_models import network
 from torch import nn
 
 from bench import models
-from bench.engine.network import Network, initial_params, make_module
+from bench.engine.network import (
+    Network,
+    constant_names,
+    initial_params,
+    make_module,
+    take_constants,
+)
 from bench.models.modules import Classifier
 
 
@@ -222,3 +228,28 @@ def test_gradients_survive_moved_statistics() -> None:
     net(leaves, x)
     slopes = torch.autograd.grad(loss, [leaves[name] for name in net.trainable])
     assert all(slope.isfinite().all() for slope in slopes)
+
+
+def test_constants_are_frozen_resting_and_still() -> None:
+    """A frozen weight, the statistics of a norm that never trains, and what a module names."""
+
+    class Resting(nn.BatchNorm1d):
+        def train(self, mode: bool = True) -> Resting:
+            return super().train(False)
+
+    module = nn.Sequential(nn.Linear(2, 2), Resting(2), nn.BatchNorm1d(2))
+    module[0].bias.requires_grad_(False)
+    module.register_buffer("kept", torch.zeros(1))
+    module.register_buffer("moved", torch.zeros(1))
+    module.still_buffers = frozenset({"kept"})
+    resting = {"1.running_mean", "1.running_var"}
+    assert constant_names(module) == {"0.bias", "kept", *resting}
+    params = initial_params(module, torch.float64, torch.device("cpu"))
+    assert set(params) == {
+        *("0.weight", "1.weight", "1.bias", "2.weight", "2.bias"),
+        *("2.running_mean", "2.running_var", "moved"),
+    }
+    assert {value.dtype for value in params.values()} == {torch.float64}
+    take_constants(module, {"0.bias": torch.ones(2), "0.weight": torch.zeros(2, 2)})
+    assert module[0].bias.tolist() == [1, 1]
+    assert module[0].weight.abs().sum() > 0
