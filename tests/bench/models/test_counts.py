@@ -178,3 +178,18 @@ def test_kernels_are_drawn_by_their_outputs() -> None:
             expected = math.sqrt(2 / (height * width * part.out_channels))
             assert part.weight.std().item() == pytest.approx(expected, rel=0.02)
             assert abs(part.weight.mean().item()) < 0.02 * expected
+
+
+def test_factors_begin_as_lora_draws_them() -> None:
+    """A as a linear layer's weights, within 1 / sqrt(inputs), and B of zeros."""
+    body = make_module(lambda: models.make("distilbert_tiny+lora32", (4,), 2), 0).body
+    layers = [part for part in body.modules() if hasattr(part, "lora_a")]
+    assert len(layers) == 2 * 2
+    for layer in layers:
+        drawn = layer.lora_a.abs()
+        assert drawn.max() <= 32**-0.5
+        assert drawn.mean().item() == pytest.approx(32**-0.5 / 2, rel=0.1)
+        assert not layer.lora_b.any()
+        assert layer.lora_b.shape == layer.lora_a.shape == (32, 32)
+    assert not layers[0].weight.requires_grad
+    assert layers[0].lora_a.requires_grad
