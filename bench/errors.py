@@ -164,8 +164,9 @@ def result_or_error(function: Callable[..., T], *arguments: Any) -> T | Exceptio
     except Exception as error:
         for link in chain(error, contexts=True):
             traceback.clear_frames(link.__traceback__)
-        # Without the frame of this function, which has the arguments.
+        # Without the frame of this function, to which those below lead back.
         own_frame = error.__traceback__
+        del function, arguments
         return error.with_traceback(own_frame.tb_next if own_frame else None)
 
 
