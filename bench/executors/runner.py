@@ -76,22 +76,34 @@ def run_plan(
         report_curves=bool(observers),
     )
     execute = import_executor(execution.executor)
-    budget = execution.time_budget
-    reason = f"time budget of {budget or 0:g} s spent"
-    timer = threading.Timer(budget or 0.0, interruption.stop, [reason])
-    timer.daemon = True
-    if budget is not None:
-        timer.start()
-    if budget == 0:
-        timer.join()  # nothing may begin before it is spent
     try:
-        with interruption, warnings_said(display.say):
+        with (
+            interruption,
+            warnings_said(display.say),
+            _stopped_after(execution.time_budget, interruption),
+        ):
             execute(plan, trials, execution, events)
     finally:
-        timer.cancel()
         notice_file.unlink(missing_ok=True)
         events.interrupted = interruption.raised
     return events
+
+
+@contextmanager
+def _stopped_after(seconds: float | None, interruption: Interruption) -> Iterator[None]:
+    """Stop the sweep once its time budget is spent, if it has one."""
+    if seconds is None:
+        yield
+        return
+    reason = f"time budget of {seconds:g} s spent"
+    timer = threading.Timer(seconds, interruption.stop, [reason])
+    timer.start()
+    if seconds == 0:
+        timer.join()  # nothing may begin before it is spent
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager
