@@ -42,6 +42,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_inline(undisturbed: Path, tmp_path: Path) -> None:
     process = start(*LONG, "--executor", "inline", "--out", str(tmp_path))
     wait_for(lambda: saved_round(tmp_path) >= 5)
@@ -52,6 +53,7 @@ def test_killed_and_started_again_inline(undisturbed: Path, tmp_path: Path) -> N
     assert not list((tmp_path / "state").glob("*/manifest.json")), "finished runs leave no state"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_killed_with_its_workers_under_ray_and_finished_there(
     undisturbed: Path, tmp_path: Path
@@ -67,6 +69,7 @@ def test_killed_with_its_workers_under_ray_and_finished_there(
     assert_equal_results(undisturbed, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("executor", "number"),
     [("inline", signal.SIGTERM), ("ray", signal.SIGINT), ("ray", signal.SIGTERM)],
@@ -91,6 +94,7 @@ def test_the_first_signal_saves_and_exits_130(
     assert not list((tmp_path / "state").glob(".stop*"))
 
 
+@pytest.mark.slow
 def test_an_echo_of_the_signal_after_a_short_round_is_ignored(tmp_path: Path) -> None:
     """The handler before the sweep's own would end the process."""
     received: list[int] = []
@@ -109,6 +113,7 @@ def test_an_echo_of_the_signal_after_a_short_round_is_ignored(tmp_path: Path) ->
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.slow
 def test_a_time_budget_stops_resumably(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = [
         *LONG[: LONG.index("--rounds")],
@@ -146,7 +151,14 @@ def test_an_interruption_between_two_runs_keeps_the_first(
     assert len(Store(tmp_path).finished()) == 1
 
 
-@pytest.mark.parametrize("algorithms", [("local",), ("fedbn",), ("local", "local")])
+@pytest.mark.parametrize(
+    "algorithms",
+    [
+        ("local",),
+        pytest.param(("fedbn",), marks=pytest.mark.slow),
+        pytest.param(("local", "local"), marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("long", [True, False])
 def test_a_long_evaluation_is_given_up(
     algorithms: tuple[str, ...], long: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

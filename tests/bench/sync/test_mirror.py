@@ -218,6 +218,7 @@ def test_compaction_of_the_folder_compacts_the_mirror(tmp_path: Path, there: Pat
         assert_same(folder, there)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", range(1, 30, 7))
 def test_a_kill_while_the_mirror_is_compacted(steps: int, tmp_path: Path, there: Path) -> None:
     """Wherever it falls, every row is there for a reader, and the next push takes the rest away."""
@@ -233,6 +234,7 @@ def test_a_kill_while_the_mirror_is_compacted(steps: int, tmp_path: Path, there:
     assert listed(there / "runs") == listed(there / "curves") == listed(out / "runs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", range(1, 46, 6))
 def test_a_push_that_ends_anywhere_leaves_whole_things(
     steps: int, tmp_path: Path, there: Path
@@ -410,6 +412,7 @@ def test_what_is_not_mirrored_at_the_end_is_said_with_what_to_do(
     assert set(before) <= set(listed(out))
 
 
+@pytest.mark.slow
 def test_s3_without_a_network_is_exit_3_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -496,6 +499,7 @@ def states_there(there: Path) -> Callable[[], bool]:
     return enough
 
 
+@pytest.mark.slow
 def test_killed_and_gone_on_from_the_mirror_alone(tmp_path: Path, there: Path) -> None:
     """The folder is lost with the machine; the end is that of an undisturbed sweep, bit for bit."""
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "out"
@@ -514,6 +518,7 @@ def test_killed_and_gone_on_from_the_mirror_alone(tmp_path: Path, there: Path) -
     assert_equal_results(undisturbed, out)
 
 
+@pytest.mark.slow
 def test_a_sweep_on_a_cluster_that_runs_already(
     tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
