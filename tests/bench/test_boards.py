@@ -173,6 +173,7 @@ def test_a_compacted_copy_merges_as_one(laptop, server, tmp_path, capsys):
     before = parquets(tmp_path / "all")
     assert merged(capsys, tmp_path / "all", laptop, server)["new"] == 0
     assert len(before) == 3, "a segment, its curves and the leaderboard"
+    assert parquets(tmp_path / "all") == before
     assert main(["validate", str(tmp_path / "all")]) == 0
 
 
@@ -230,6 +231,84 @@ def test_an_interrupted_merge_is_completed_later(laptop, server, tmp_path, capsy
 def test_a_wrong_request_is_refused(laptop, capsys, arguments, problem):
     assert main([argument.format(laptop=laptop.out) for argument in arguments]) == 2
     assert problem.format(laptop=laptop.out) in capsys.readouterr().err
+
+
+TEXTS = {
+    "validate": "8 files, 4 rows, 72 points in {out}: nothing wrong\n",
+    "compact": "4 files of rows in {out}, 1 now\n",
+    "push {there}": "4 rows pushed: {out} -> {there}\n",
+    "pull {there}": "nothing new fetched: {there} -> {out}\n",
+}
+DOCUMENTS: dict[str, dict[str, Any]] = {
+    "validate": {"files": 8, "rows": 4, "points": 72, "faults": []},
+    "compact": {"before": 4, "after": 1},
+    "push {there}": {"url": "{there}", "rows": 4, "tracked": 0, "states": 0, "problems": []},
+    "pull {there}": {"url": "{there}", "rows": 0, "tracked": 0, "states": 0, "problems": []},
+}
+
+
+@pytest.mark.parametrize("action", TEXTS)
+def test_an_action_says_what_it_did(action, laptop, tmp_path, capsys, monkeypatch):
+    """Of the folder that is named, or of the usual one."""
+    there = tmp_path / "there"
+    if "pull" in action:
+        main(["push", str(there), str(laptop.out)])
+        capsys.readouterr()
+    words = action.format(there=there).split()
+    places = {"out": str(laptop.out), "there": str(there)}
+    if action != "compact":
+        monkeypatch.setenv("FEDKD_OUT", str(laptop.out))
+        assert main([*words, "--json"]) == 0
+        document = {"out": str(laptop.out)} | DOCUMENTS[action]
+        said = json.loads(capsys.readouterr().out)
+        assert {name: said[name] for name in document} == {
+            name: value.format(**places) if isinstance(value, str) else value
+            for name, value in document.items()
+        }
+    if "push" in action:
+        there = places["there"] = tmp_path / "second"
+        words = action.format(there=there).split()
+    assert main([*words, str(laptop.out)]) == 0
+    assert capsys.readouterr().out == TEXTS[action].format(**places)
+
+
+def test_a_merge_says_what_is_new(laptop, server, tmp_path, capsys):
+    out = tmp_path / "all"
+    sources = [str(laptop.out), str(server.out)]
+    assert main(["merge", *sources, "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"14 files read, 7 rows\n6 new rows in {out}\n"
+    assert said.err == ""
+
+
+def test_a_compaction_is_counted_as_json(laptop, capsys):
+    assert main(["compact", str(laptop.out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["out"], said["before"], said["after"]) == (str(laptop.out), 4, 1)
+
+
+def test_faults_are_listed_with_their_number(laptop, capsys):
+    change(next((laptop.out / "runs").glob("*.parquet")), seconds=-1.0)
+    assert main(["validate", str(laptop.out)]) == 3
+    *listed, last = capsys.readouterr().out.splitlines()
+    assert last.endswith(f" in {laptop.out}: {len(listed)} fault{'s' * (len(listed) > 1)}")
+    assert "changed since it was written" in listed[0]
+
+
+def test_copies_of_data_are_noted(laptop, tmp_path, capsys):
+    other = Store(tmp_path / "other")
+    add(other, 0.5, seed=9, dataset_hash="cd" * 32)
+    assert main(["merge", str(laptop.out), str(other.out), "--out", str(tmp_path / "all")]) == 0
+    assert capsys.readouterr().err.endswith("; tables mark them\n")
+
+
+def test_no_results_are_no_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FEDKD_OUT", str(tmp_path / "usual"))
+    for words, advice in (([], "; name one, or set FEDKD_OUT"), ([str(tmp_path)], "")):
+        assert main(["validate", *words]) == 2
+        folder = tmp_path if words else tmp_path / "usual"
+        text = f"error: {folder} is no result folder: it has no folder runs{advice}\n"
+        assert capsys.readouterr().err == text
 
 
 # Validating
