@@ -377,6 +377,16 @@ def test_a_process_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert 0 < spent.cpu_seconds < 60
     assert 2**20 < spent.memory < 2**30
     clock = iter((0.0, 0.0))
+    wait = os.wait4
+    usage = SimpleNamespace(ru_utime=3.0, ru_stime=0.5, ru_maxrss=2)
+
+    def waited(process: int, options: int) -> tuple[int, int, Any]:
+        return (*wait(process, options)[:2], usage)
+
+    monkeypatch.setattr(processes.os, "wait4", waited)
+    monkeypatch.setattr(processes, "largest_resident", lambda usage: usage.ru_maxrss)
+    assert processes.run_python(("-c", "pass")) == Spent(0.0, 3.5, 2)
+    clock = iter((0.0, 0.0))
     with pytest.raises(EnvironmentProblem) as failed:
         processes.run_python(("-c", "raise SystemExit(7)"))
     said = "`python -c raise SystemExit(7)` ended with status 7: try it yourself"
