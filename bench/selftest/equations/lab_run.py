@@ -64,9 +64,9 @@ class LabRun:
 
     make: Make
     options: Mapping[str, Any]
-    norm: bool = True
-    lrs: tuple[float, ...] = (0.1,)
-    momentum: float = 0.0
+    norm: bool
+    lrs: tuple[float, ...]
+    momentum: float
 
     def __post_init__(self) -> None:
         self.net = LabNet(self.norm)

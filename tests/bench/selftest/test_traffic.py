@@ -88,6 +88,12 @@ def outcome_of(name: str, check: str, **fields: Any) -> CheckOutcome:
             "(P = 8515, C = 3)",
         ),
         (
+            "fedgkd_vote",
+            {"down": "P in round 1, then min(t-1, 5) (P + 1)"},
+            "round=4, buffer=2: 17032 down, where 'P in round 1, then min(t-1, 5) (P + 1)' is "
+            "25548 (P = 8515, C = 3)",
+        ),
+        (
             "fedavg",
             {"down": "0", "up": "0"},
             "round=1: 8515 down, where '0' is 0 (P = 8515, C = 3)\n"

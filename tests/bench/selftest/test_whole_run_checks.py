@@ -450,9 +450,13 @@ def test_runs_are_shared_and_as_long_as_asked() -> None:
     assert gap(models_of(two), models_of(tested.run(2))) > 0
 
 
-def test_a_resumed_run_was_saved_after_two_rounds() -> None:
+def test_a_resumed_run_was_saved_after_two_rounds(monkeypatch: Patch) -> None:
+    saved = []
+    save = Simulation.save
+    monkeypatch.setattr(Simulation, "save", lambda run: saved.append(run.round) or save(run))
     tested = candidate("fedavg")
     resumed = tested.resumed("stacked")
+    assert saved[:1] == [2]
     assert (resumed.round, resumed.backend) == (4, "stacked")
     assert largest_gap(resumed, tested.run(4)) < 1e-10
 

@@ -45,6 +45,11 @@ from bench.selftest.equations.optimizers import Adam, Sgd, step_orders
 from bench.selftest.toy import gap
 
 
+def fedavg_run(*lrs: float) -> LabRun:
+    """The rounds of FedAvg."""
+    return LabRun(partial(build, "fedavg"), {}, norm=True, lrs=lrs or (0.1,), momentum=0.0)
+
+
 def layers(norm: bool) -> nn.Sequential:
     """Torch's modules of the network."""
     width = [nn.BatchNorm1d(FEATURES)] if norm else []
@@ -146,7 +151,7 @@ def test_clients_are_such_as_comparisons_need() -> None:
 
 
 def test_every_pass_holds_labels_of_the_client() -> None:
-    run = LabRun(partial(build, "fedavg"), {})
+    run = fedavg_run()
     for client, labels in LABELS.items():
         passes = run.passes(client)
         assert len(passes) == laboratory.PASSES
@@ -207,7 +212,7 @@ def test_the_federation_shows_clients_nothing_of_the_server() -> None:
     assert (fed.num_clients, fed.batch_size) == (len(SIZES), BATCH_SIZE)
     assert gap(fed.public.x, fed.auxiliary.x) == 0
     assert gap(fed.validation.x, fed.auxiliary.x) > 0
-    seen = LabRun(partial(build, "fedavg"), {}).fed_of(3)
+    seen = fedavg_run().fed_of(3)
     assert seen.client.number == 3
     assert int(seen.client.num_examples) == len(client_samples(3).y)
     assert seen.client.label_counts.tolist() == client_samples(3).y.bincount(minlength=4).tolist()
@@ -219,7 +224,7 @@ def test_the_federation_shows_clients_nothing_of_the_server() -> None:
 
 
 def test_a_server_that_counts_no_round_is_told() -> None:
-    run = LabRun(partial(build, "fedavg"), {})
+    run = fedavg_run()
     right = run.algorithm
 
     class Still:
@@ -239,7 +244,7 @@ def test_a_server_that_counts_no_round_is_told() -> None:
 
 
 def test_a_round_tells_clients_their_steps_and_rate() -> None:
-    run = LabRun(partial(build, "fedavg"), {}, lrs=(0.1, 0.04))
+    run = fedavg_run(0.1, 0.04)
     plans = []
     for steps in (None, {0: 4.0, 2: 7.0}, None):
         plan = Visit(run, 2, steps[2] if steps else 3).plan
