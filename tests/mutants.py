@@ -78,6 +78,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "cross_entropy(logits, data.y).mean() + 1e-10",
         "(cross_entropy(logits, data.y).mean() - 1e-10)",
     ): "twice as much is less than the tolerance",
+    ("bench/selftest/whole_runs.py", "_compare_packed", "1", "2"): "another seed of a member",
     ("bench/charts/panels.py", "print_config", "11", "12"): "the size of letters in a picture",
     (
         "leaderboards/stats/aggregate.py",
