@@ -153,3 +153,35 @@ def test_rounding_is_a_ten_thousandth(
     one = torch.tensor(first, dtype=torch.float64)
     other = torch.tensor(second, dtype=torch.float64)
     assert _close(one, other, allowed) is close
+
+
+@pytest.mark.parametrize(
+    ("feature", "slope", "buffer", "mixes"),
+    [
+        (0.0, 0.0, 0.0, False),
+        (0.0, 0.05, 0.0, False),
+        (0.0, 0.2, 0.0, True),
+        (0.2, 0.0, 0.0, True),
+        (0.0, 0.0, 0.2, True),
+    ],
+)
+def test_the_largest_gradient_measures_rounding(
+    feature: float, slope: float, buffer: float, mixes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a gradient of 1,000, differences of 0.1 are rounding."""
+    alone: list[float] = []
+
+    def of_samples(model: str, net: Any, params: Any, x: Any, part: Any) -> Any:
+        is_alone = float(bool(alone))
+        alone.append(is_alone)
+        params["buffer"] += is_alone * buffer
+        features = torch.ones(2) + is_alone * feature
+        small = torch.zeros(1) + is_alone * slope
+        return features, {"a": torch.tensor([-1000.0]), "b": small}
+
+    monkeypatch.setattr(own_draws, "_of_samples", of_samples)
+    values = {"buffer": torch.ones(1)}
+    net: Any = None
+    found = own_draws._mixes_in_training("m", net, values, torch.ones(4, 2), [0, 1])
+    assert found is mixes
+    assert values["buffer"] == 1, "copies are changed"
