@@ -89,6 +89,24 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("bench/state_files.py", "_MANIFEST_BYTES", "28", "29"): (
         "no manifest is as large; what is no manifest is refused after more of it is read"
     ),
+    ("bench/engine/dropout.py", "Masks.__init__", "0", "1"): (
+        "a step's masks are counted anew under its key"
+    ),
+    (
+        "bench/engine/pace.py",
+        "_round_seconds",
+        "sum(times) > LONGEST",
+        "(sum(times) >= LONGEST)",
+    ): "measured times are never this number together",
+    ("bench/engine/own_draws.py", "_check_function", "0.03", "1.03"): (
+        "a module and its network are compared at other values, the same for both"
+    ),
+    ("bench/engine/own_draws.py", "_check_function", "1.25", "2.25"): (
+        "a module and its network are compared at other values, the same for both"
+    ),
+    ("bench/engine/own_draws.py", "_check_function", "20", "21"): (
+        "a module and its network are compared at other values, the same for both"
+    ),
 }
 
 # Names that hold numbers at which a formula and its algorithm are compared, by file of
