@@ -16,7 +16,7 @@ from torch import Tensor
 from algorithms.base import Algorithm, hyper
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
-from bench.engine.stacked import step_executors
+from bench.engine.stacked import backend, step_executors
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Act, Captured, traced
 from bench.engine.together import advance_together
@@ -203,16 +203,21 @@ def test_a_part_of_the_state_may_become_another(trainer: Any, algorithm: Any) ->
     assert largest_gap(trained(algorithm()), stacked) < 1e-12
 
 
-def test_a_step_that_cannot_be_captured_is_executed_as_it_comes() -> None:
+def test_a_step_that_cannot_be_captured_is_executed_as_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(step: Act) -> Act:
         raise RuntimeError("it asks for a value")
 
+    given_back: list[int] = []
+    monkeypatch.setattr(backend, "give_back_gpu_memory", lambda: given_back.append(1))
     refused = simulate("fedavg", "stacked")
     refused.trainer = Stacked(lambda: Captured(refuse))
     with pytest.warns(UserWarning, match="it asks for a value"):
         refused.advance(1)
     with nothing_falls_back():  # it is tried, and said, once
         refused.advance(1)
+    assert len(given_back) == 1, "the memory of the attempt"
     assert largest_gap(trained("fedavg", "stacked"), refused) < 1e-12
 
 

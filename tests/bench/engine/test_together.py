@@ -20,6 +20,7 @@ from algorithms.losses import cross_entropy
 from algorithms.t1 import T1
 from bench.engine.loop import Loop
 from bench.engine.simulation import Simulation
+from bench.engine.stacked import backend
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.stack import Stack
 from bench.engine.together import advance_together
@@ -160,9 +161,12 @@ def test_short_of_memory_half_the_clients_go_on(
     alone = [candidate(algorithm).run(ROUNDS, "stacked", seed=seed) for seed in (0, 1)]
     pack = [candidate(algorithm).simulate("stacked", seed=seed) for seed in (0, 1)]
     tried = limited(monkeypatch, 2, error)
+    given_back: list[int] = []
+    monkeypatch.setattr(backend, "give_back_gpu_memory", lambda: given_back.append(1))
     with pytest.warns(UserWarning, match="6 clients"):
         assert not advance_together(pack, ROUNDS)
     assert tried[:3] == [6, 3, 2]
+    assert len(given_back) == 2, "after each attempt"
     assert isinstance(pack[0].trainer, Stacked)
     assert pack[0].trainer.limit == 2
     assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack, strict=True))
