@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from commands import assert_equal_results, finish, run
-from conftest import INFO, TINY, identical, make, toy_dataset, toy_split
+from conftest import INFO, TINY, identical, make, simulate, toy_dataset, toy_split
 from safetensors.numpy import load_file
 from torch import Tensor
 
@@ -251,6 +251,17 @@ def test_tracking_changes_nothing_else(name: str, backend: str) -> None:
     assert kept["features/local"].shape == (30, watched.net.feature_dim)
     assert np.isfinite(kept["drift/gradients"]).all()
     assert kept["message/rounds"] == [1, 2]
+
+
+def test_the_features_of_a_single_client_are_everyones() -> None:
+    single = simulate("local", sizes=(21,), participation=1.0)
+    single.tracker.what = frozenset({"features"})
+    single.advance(single.setting.rounds)
+    kept = single.tracker.arrays("")
+    assert np.array_equal(kept["features/global"], kept["features/local"])
+    x = single.federation.test.at(torch.from_numpy(kept["features/samples"]))
+    untrained = single.net.eval(single.fed.initial[single.setting.model], x).features
+    assert not np.allclose(kept["features/global"], untrained.float().numpy())
 
 
 def test_personal_rows_are_means_over_clients_and_have_no_global_features() -> None:
