@@ -91,9 +91,9 @@ def split(
     for samples in dealt:
         tests, validations = _own_counts(setting, len(samples))
         own_tests = _lowest(samples, test_ranks, tests)
-        others = np.setdiff1d(samples, own_tests, assume_unique=True)
+        others = np.setdiff1d(samples, own_tests)
         own_validation = _lowest(others, validation_ranks, validations)
-        clients.append(np.setdiff1d(others, own_validation, assume_unique=True))
+        clients.append(np.setdiff1d(others, own_validation))
         local_tests.append(own_tests)
         local_validations.append(own_validation)
     # A hash of the parts' hashes, in order, so that moving a sample between parts changes it.
@@ -221,10 +221,10 @@ def _divide(
     """Return the auxiliary samples, the validation samples, and the samples of each client."""
     pool = _take_fraction(setting, labels, seed)
     auxiliary = _auxiliary(setting, labels, pool, seed)
-    remaining = np.setdiff1d(pool, auxiliary, assume_unique=True)
+    remaining = np.setdiff1d(pool, auxiliary)
     ranks = _ranks(seed, "validation", len(labels))
     validation = _validation(setting, len(pool), remaining, ranks)
-    dealt = np.setdiff1d(remaining, validation, assume_unique=True)
+    dealt = np.setdiff1d(remaining, validation)
     return auxiliary, validation, _partition(setting, labels, groups, dealt, seed)
 
 
