@@ -125,6 +125,18 @@ def test_all_lines_around_the_table_are_printed(capsys):
     ]
 
 
+@pytest.mark.parametrize(("count", "more"), [(100, None), (101, 1), (1_200, 1_100)])
+def test_a_table_has_a_hundred_clients_at_most(capsys, count, more):
+    shown = json.loads(printed(capsys, "--json")) | {"counts": [[1, 2]] * count}
+    show_partition._print(shown)
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines if line.split()[1:] == ["3", "2", "1", "2"]]
+    assert [row[0] for row in rows] == [str(client) for client in range(min(count, 100))]
+    cut = [line for line in lines if line.startswith("...")]
+    expected = [f"... and {more:,} more clients; --json has them all"] if more else []
+    assert cut == expected
+
+
 @pytest.mark.parametrize(("most", "more"), [(7, None), (6, 1), (3, 4)])
 def test_a_long_table_is_cut(capsys, monkeypatch, most, more):
     monkeypatch.setattr(show_partition, "MOST_ROWS", most)
