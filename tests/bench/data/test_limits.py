@@ -132,6 +132,12 @@ def test_a_pickle_has_few_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
         load_arrays(blob)
 
 
+@pytest.mark.parametrize("blob", [b"\x80\x02s.", b"\x80\x02}U\x01xN(N\x86s."])
+def test_an_instruction_takes_nothing_below_a_mark(blob: bytes) -> None:
+    with pytest.raises(ForbiddenPickle, match=r"^an instruction lacks its values$"):
+        load_arrays(blob)
+
+
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_tuples_and_shapes_have_their_limits(protocol: int) -> None:
     widest = {"x": tuple(range(16))}
