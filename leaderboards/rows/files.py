@@ -271,7 +271,7 @@ def copy_file(source: Path, target: Path) -> None:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with open_regular(source) as file, atomic_file(target) as copy:
-        shutil.copyfileobj(file, copy, 2**20)
+        shutil.copyfileobj(file, copy)
 
 
 def content_hash(path: Path) -> str:
