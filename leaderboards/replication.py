@@ -162,7 +162,7 @@ def shortened_by(asked: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[s
 def _nearest_runs(
     counterpart: Counterpart, runs: Sequence[Run], settings: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Run], dict[str, Any]]:
-    """Choose the runs that correspond to a number, one for each seed, and what shortens them.
+    """Choose the runs that correspond to a number, and what shortens them.
 
     Runs of one setting belong together, and the setting nearest to the number's is chosen: first by
     whether it has finished runs, then by its model, then by its share of rounds, epochs and data.
@@ -189,12 +189,7 @@ def _nearest_runs(
         return finished, "model" not in shortened_of[setting_json], shares
 
     nearest = max(runs_of, key=nearness)
-    # If a seed has several runs, keep the last finished run, or the last if none finished.
-    in_order = sorted(
-        runs_of[nearest], key=lambda run: (run["status"] == "finished", run["finished"])
-    )
-    run_of_seed = {run["seed"]: run for run in in_order}
-    return list(run_of_seed.values()), shortened_of[nearest]
+    return runs_of[nearest], shortened_of[nearest]
 
 
 def _replication(
