@@ -15,106 +15,16 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from commands import ROOT
-from rows import curve_of, failed_row, make_row, sound_row
+from rows import curve_of
+from test_segments import assert_same, names, put, store, view
 
 from leaderboards import Store
-from leaderboards.rows import compaction, files
-from leaderboards.rows.compaction import compact, compact_if_many
-from leaderboards.rows.files import BrokenFileError
+from leaderboards.rows import files
+from leaderboards.rows.compaction import compact
 from leaderboards.rows.index import Folder
 from leaderboards.rows.verify import validate
 
-View = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
-
-
-def put(store: Store, curve: list[tuple[int, str, float]], *arguments: Any, **columns: Any) -> None:
-    """Store a run whose results are those of its curve."""
-    store.write(sound_row(curve, *arguments, **columns), curve)
-
-
-def fill(store: Store, seeds: range) -> None:
-    for seed in seeds:
-        put(store, curve_of(seed), "fedgkd", {"gamma": 0.2, "buffer": 5}, seed=seed)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    """Finished runs, a replicate, a failed run, and a failed one that was run again."""
-    made = Store(tmp_path / "out")
-    fill(made, range(3))
-    put(made, curve_of(50), "fedgkd", {"gamma": 0.2, "buffer": 5}, device="gpu")
-    made.write(failed_row("fedprox", {"mu": 1}), [])
-    made.write(failed_row("other", {"buffer": 0.5, "mu": None}), [])
-    put(made, curve_of(80), "other", {"buffer": 0.5, "mu": None})
-    return made
-
-
-def view(store: Store) -> View:
-    """What a reader that has just come sees."""
-    fresh = Store(store.out)
-    curves = fresh.curves().sort_values(["run_key", "round"], ignore_index=True)
-    return fresh.runs(replicates=True), fresh.runs(), curves
-
-
-def assert_same(seen: View, expected: View) -> None:
-    for ours, theirs in zip(seen, expected, strict=True):
-        pd.testing.assert_frame_equal(ours, theirs)
-
-
-def names(store: Store, kind: str = "runs") -> list[str]:
-    return sorted(path.name for path in (store.out / kind).glob("*.parquet"))
-
-
-def test_a_segment_holds_all_rows_unchanged(store):
-    before = view(store)
-    done = compact(store.out)
-    assert (done.before, done.after) == (7, 1)
-    assert names(store) == names(store, "curves")
-    assert_same(view(store), before)
-    assert pq.read_table(store.out / "runs").num_rows == 6, (
-        "no reader needs the failed row of a finished run"
-    )
-    unchanged = {path: path.stat().st_mtime_ns for path in store.out.rglob("*.parquet")}
-    compact(store.out)
-    assert {path: path.stat().st_mtime_ns for path in store.out.rglob("*.parquet")} == unchanged
-    assert not validate(store.out).faults
-
-
-def test_new_runs_lie_beside_segments(store):
-    compact(store.out)
-    fill(store, range(10, 13))
-    before = view(store)
-    assert (len(names(store)), len(before[0])) == (4, 9)
-    columns = ["hp_json", "seed", "best_accuracy"]
-    pd.testing.assert_frame_equal(Store(store.out).runs(True, columns), before[0][columns])
-    compact(store.out)
-    assert len(names(store)) == 1
-    assert_same(view(store), before)
-
-
-def test_a_row_in_a_segment_is_kept(store):
-    compact(store.out)
-    before = view(store)
-    row = sound_row(curve_of(1), "fedgkd", {"gamma": 0.2, "buffer": 5}, seed=1)
-    assert store.write(row, curve_of(1)).name == names(store)[0]
-    store.write(failed_row("fedgkd", {"gamma": 0.2, "buffer": 5}, seed=1), [])
-    assert_same(view(store), before)
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_a_row_replaces_one_in_a_segment(store, force):
-    compact(store.out)
-    values = {"gamma": 0.2, "buffer": 5} if force else {"mu": 1}
-    row = make_row("fedgkd" if force else "fedprox", values, best_accuracy=0.875)
-    store.write(row, curve_of(70), replace=force)
-    for _ in range(2):
-        runs = Store(store.out).runs(replicates=True)
-        mine = runs[(runs["run_key"] == row["run_key"]) & (runs["device"] == "cpu")]
-        assert mine["best_accuracy"].tolist() == [0.875]
-        assert len(runs) == 6
-        compact(store.out)
-    assert pq.read_table(store.out / "runs").num_rows == 6
-
+__all__ = ["store"]  # a fixture
 
 # Kills and crowds
 
@@ -239,57 +149,3 @@ def test_concurrent_writes_and_compactions_lose_nothing(tmp_path):
         == 20
     )
     assert len(names(store)) == 1
-
-
-# Sweeps
-
-
-def test_a_sweep_packs_only_many_files(tmp_path, monkeypatch):
-    store = Store(tmp_path / "out")
-    monkeypatch.setattr(compaction, "ENOUGH", 5)
-    fill(store, range(5))
-    assert compact_if_many(store.out) is None
-    assert len(names(store)) == 5
-    fill(store, range(6))
-    assert compact_if_many(store.out).before == 6
-    assert len(names(store)) == 1
-
-
-# What compaction does not touch
-
-
-@pytest.mark.parametrize("damage", ["broken", "without its curve", "of another name"])
-def test_what_it_cannot_pack_it_leaves_alone(store, damage):
-    path = store.out / "runs" / names(store)[0]
-    content, curve = path.read_bytes(), store.out / "curves" / path.name
-    if damage == "broken":
-        path.write_bytes(content[:-50])
-        with pytest.raises(BrokenFileError, match=path.name):
-            compact(store.out)
-        assert len(names(store)) == 7
-        return
-    if damage == "of another name":
-        path, curve = (
-            old.rename(old.with_name("from_a_colleague.parquet")) for old in (path, curve)
-        )
-    else:
-        curve.unlink()
-    expected = view(store)
-    compact(store.out)
-    assert path.exists()
-    for ours, theirs in zip(view(store), expected, strict=True):
-        pd.testing.assert_frame_equal(ours, theirs)
-
-
-def test_a_lost_curve_costs_no_other(tmp_path):
-    row = make_row("fedgkd", {"gamma": 0.2, "buffer": 5})
-    early, late = (
-        Store(tmp_path / "early").write(row, curve_of(1)),
-        Store(tmp_path / "late").write(row, curve_of(1)),
-    )
-    (late.parent.parent / "curves" / late.name).unlink()
-    for kind in ("curves", "runs"):
-        shutil.copy(early.parent.parent / kind / early.name, late.parent.parent / kind)
-    compact(tmp_path / "late")
-    late.unlink()
-    assert len(Store(tmp_path / "late").curves()) == len(curve_of(1))
