@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -133,3 +134,87 @@ def test_a_file_that_states_too_little_is_refused_once_read(
     monkeypatch.setattr(files, "expanding", lambda metadata, size: [])
     with pytest.raises(BrokenFileError, match="it decodes to"):
         read_table(path, "runs")
+
+
+TEXT = pa.array(["abc", "abc", None, "de"])
+ENCODED = TEXT.dictionary_encode()
+MAPS = pa.array([[("a", "bc"), ("d", "e")], []], pa.map_(pa.string(), pa.string()))
+SIZES = [
+    (pa.array([1, 2, 3]), 24),
+    (ENCODED, 8 + 4 * 8),
+    (ENCODED.slice(0, 1), 3 + 8),
+    (ENCODED.slice(2, 1), 8),
+    (pa.StructArray.from_arrays([ENCODED, pa.array([1, 2, 3, 4])], ["a", "b"]), 40 + 32),
+    (
+        pa.MapArray.from_arrays(
+            [0, 2, 2], MAPS.keys.dictionary_encode(), MAPS.items.dictionary_encode()
+        ),
+        (2 + 2 * 8) + (3 + 2 * 8) + 2 * 8,
+    ),
+]
+
+
+@pytest.mark.parametrize(("array", "size"), SIZES)
+def test_decoded_sizes_are_counted_exactly(
+    array: pa.Array, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"a": array, "b": array})
+    monkeypatch.setattr(decoded, "SMALLEST", 2 * size)
+    decoded.check_size(table, 0)
+    monkeypatch.setattr(decoded, "SMALLEST", 2 * size - 1)
+    with pytest.raises(ValueError, match=f"it decodes to {2 * size:,} bytes, and a file of its"):
+        decoded.check_size(table, 0)
+
+
+def chunk(name: str, kind: str, size: int, values: int, repeats: bool) -> SimpleNamespace:
+    """What a file states of a column in a row group."""
+    return SimpleNamespace(
+        path_in_schema=name,
+        physical_type=kind,
+        total_uncompressed_size=size,
+        num_values=values,
+        has_dictionary_page=repeats,
+    )
+
+
+def stated(*groups: list[SimpleNamespace]) -> SimpleNamespace:
+    """The metadata of a file with these row groups."""
+    rows = [SimpleNamespace(num_columns=len(group), column=group.__getitem__) for group in groups]
+    return SimpleNamespace(num_row_groups=len(rows), row_group=rows.__getitem__)
+
+
+def test_stated_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = chunk("text", "BYTE_ARRAY", 50, 10, True)
+    number = chunk("number", "INT64", 80, 10, True)
+    plain = chunk("plain", "BYTE_ARRAY", 90, 10, False)
+    file = stated([text, number], [text, plain])
+    whole = 50 + 80 + 50 + 90 + 8 * 40
+    monkeypatch.setattr(decoded, "SMALLEST", 2 * 500)  # what the texts may take if repeated
+    assert decoded.expanding(file, 0) == []
+    monkeypatch.setattr(decoded, "SMALLEST", 2 * 500 - 1)
+    assert decoded.expanding(file, 0) == ["text"]
+    monkeypatch.setattr(decoded, "SMALLEST", whole)
+    assert decoded.expanding(file, 0) == ["text"]
+    monkeypatch.setattr(decoded, "SMALLEST", whole - 1)
+    with pytest.raises(ValueError, match="it decodes to 590 bytes"):
+        decoded.expanding(file, 0)
+    assert decoded.expanding(file, 3) == ["text"], "200 times its size"
+
+
+def test_files_of_any_size_may_decode_to_128_megabytes() -> None:
+    assert decoded.plain_type(ENCODED.type) == pa.string()
+    assert decoded.plain_type(pa.map_(ENCODED.type, ENCODED.type)) == MAPS.type
+    for size, bound in ((1, 2**27), (2**27 // 200 + 1, 200 * (2**27 // 200 + 1))):
+        fits = stated([chunk("number", "INT64", bound - 8, 1, False)])
+        assert decoded.expanding(fits, size) == []
+        with pytest.raises(ValueError, match=f"may to {bound:,}"):
+            decoded.expanding(stated([chunk("number", "INT64", bound - 7, 1, False)]), size)
+
+
+def test_only_kept_columns_stay_encoded() -> None:
+    table = pa.table({"a": ENCODED, "b": ENCODED, "c": TEXT})
+    decoded_table = decoded.plain(table, ["b"])
+    kinds = [str(field.type) for field in decoded_table.schema]
+    assert kinds == ["string", str(ENCODED.type), "string"]
+    assert decoded_table.to_pydict() == table.to_pydict()
+    assert decoded.plain(table, ["a", "b"]) is table

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -434,6 +434,76 @@ def test_leftovers_are_swept_after_a_day(store):
     assert not old.exists()
     assert new.exists()
     assert foreign.exists(), "not a name that a writer gives"
+
+
+@pytest.mark.parametrize("folder", ["", "runs", "curves"])
+def test_leftovers_are_swept_in_each_folder(store, folder):
+    store.write(make_row(), CURVE)
+    leftover = store.out / folder / f".{'0' * 32}.tmp"
+    for swept in (False, True):
+        leftover.write_bytes(b"half a file")
+        os.utime(leftover, (0, 0))
+        writer = Store(store.out) if swept else store
+        writer.write(make_row(seed=1 + swept), CURVE)
+        assert leftover.exists() != swept, "once by each writer"
+
+
+def test_a_forced_row_is_the_next_one(store, monkeypatch):
+    """By a microsecond, if the clock of another machine was ahead."""
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2100, 1, 1, tzinfo=tz)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("leaderboards.rows.store.datetime", Ahead)
+        store.write(make_row(), CURVE)
+    path = store.write(make_row(), CURVE, replace=True)
+    (written,) = pq.read_table(path)["written"].to_pylist()
+    assert written == Ahead.now(UTC) + timedelta(microseconds=1)
+
+
+def test_a_boards_file_may_be_of_some_runs(store):
+    for seed in range(3):
+        store.write(make_row(seed=seed), CURVE)
+    runs = store.runs()
+    path = store.rebuild(runs[runs["seed"] > 0])
+    assert path == store.out / "leaderboard.parquet"
+    table = pq.read_table(path)
+    assert table["n"].to_pylist() == [2]
+    assert "__index_level_0__" not in table.column_names
+    assert table.schema.metadata[b"fedkd_kind"] == b"leaderboard"
+    assert b"pandas" in table.schema.metadata
+
+
+@pytest.mark.parametrize("lone", [False, True])
+def test_a_forged_row_is_named_by_its_key(store, lone):
+    path = store.write(make_row(), CURVE)
+    table = pq.read_table(path)
+    at = table.column_names.index("lr")
+    pq.write_table(table.set_column(at, table.field(at), pa.array([-1.0])), path)
+    source = path if lone else store.out
+    with pytest.raises(StoreError) as raised:
+        Store(source).runs()
+    key = make_row()["run_key"][:16]
+    assert f"{path}: run {key}: lr must be >= 0, got -1.0" in str(raised.value)
+    assert isinstance(raised.value, BrokenFileError) == lone
+    assert ("bench.boards validate" in str(raised.value)) != lone
+
+
+def test_a_stored_file_is_returned_for_a_needless_row(store):
+    first = store.write(make_row(local_accuracy_mean=None), CURVE)
+    tracked = f"{make_row()['run_key'][:16]}-{'0' * 16}.npz"
+    kept = store.write(make_row(local_accuracy_mean=None), CURVE, tracked=[tracked])
+    assert kept != first
+    assert store.write(make_row(local_accuracy_mean=None), CURVE, tracked=[tracked]) == kept
+    assert store.write(make_row(local_accuracy_mean=None), CURVE) in (first, kept)
+    assert store.write(failed_row(), []) in (first, kept)
+    assert store.tracked() == {make_row()["run_key"]: {".npz": tracked}}
+    assert store.tracked(["0" * 64]) == {}
+    assert Store(store.out / "none").tracked() == {}
+    assert store.write(make_row(local_accuracy_mean=0.7), CURVE) not in (first, kept)
 
 
 def test_curves_appear_before_their_runs(store, monkeypatch):
