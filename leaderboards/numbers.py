@@ -507,12 +507,9 @@ def metric_named(name: str) -> Number:
     A metric that is not in `METRICS` has no unit, and neither side of it is better.
     """
     if name.startswith(CLIENT_ACCURACY):
-        return _of(
-            METRICS["accuracy"],
-            name,
-            value_at(name, last_round),
-            of=f"client {name.partition('/')[2]}",
-        )
+        client = name.removeprefix(CLIENT_ACCURACY)
+        quantity = f"accuracy of the global model on the own tests of client {client}"
+        return _metric(name, quantity, FRACTION)
     return METRICS.get(name) or _metric(name, name.replace("_", " "), ANY, better="")
 
 
