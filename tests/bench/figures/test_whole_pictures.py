@@ -78,3 +78,25 @@ def test_features_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             kept["local/accuracy"] = np.array([[0.1, 0.2], [0.3, 0.4 + at / 10]])
         artifacts.write_arrays(tmp_path, row["run_key"], kept)
     assert_approved("figures/fedgkd-2.txt", pictures(tmp_path, "fedgkd-2"), tmp_path)
+
+
+def keep_classes(out: Path, row: dict[str, Any], **more: Any) -> None:
+    """Accuracies by class of a global model, and of the local models of two clients."""
+    arrays = {"rounds": [1], "global": [[0.5, 0.25]], "counts": [[3, 1], [0, 4], [2, 2]]}
+    arrays |= {"clients": [2, 0], "local": [[0.125, 1.0], [0.75, 0.0]]}
+    named = {f"classes/{name}": np.array(value) for name, value in arrays.items()}
+    artifacts.write_arrays(out, row["run_key"], named | more)
+
+
+@pytest.mark.parametrize(("rounds", "kept"), [(1, True), (1, False), (2, True)])
+def test_local_models_of_one_start(rounds: int, kept: bool, tmp_path: Path) -> None:
+    start, curve = ran("fedavg", (0.1, 0.5), 0)
+    fields = {"rounds": rounds, "start_from": start["run_key"]}
+    pairs = [ran(name, (0.1, 0.5), 0, fields=fields) for name in ("fedavg", "fedgkd")]
+    write(tmp_path, [(start, curve), *pairs])
+    for row, _ in pairs:
+        keep_classes(tmp_path, row)
+    if kept:
+        keep_classes(tmp_path, start, **{"run/algorithm": np.array("fedavg")})
+    name = f"figures/start_{rounds}_{kept}.txt"
+    assert_approved(name, pictures(tmp_path, "fedcad-1"), tmp_path)
