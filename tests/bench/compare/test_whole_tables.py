@@ -73,3 +73,59 @@ def test_a_run_differs_from_a_setting(board: Path, capsys: pytest.CaptureFixture
     row, _ = ran("fedavg", (0.1, 0.5), 0)
     assert diff([row["run_key"], "fedcad/cifar10", "--out", str(board)]) == 0
     assert_approved("compare/diff_setting.txt", capsys.readouterr().out, board)
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ("--over-cells --metric kl", "--over-cells takes two algorithms with results in two"),
+        ("--over-cells --dataset mnist", "--over-cells takes two algorithms"),
+        ("--reference nobody --dataset mnist", "no results to compare with nobody; others with"),
+        ("--reference best --metric kl", "no results to compare with best"),
+        ("--metric ,", "--metric takes at least one name; --help lists them"),
+        ("--paper fedgkd", "--paper and --table go together"),
+        ("--table 3", "--paper and --table go together"),
+        ("--paper fedgkd --table 3 --metric best --over-cells", "leave out --metric, --over-cells"),
+        ("--where lr", "--where takes FIELD=VALUE[,VALUE], got 'lr'"),
+        ("--where lrr=1", "no field of a setting for --where 'lrr'"),
+        ("--by lrr", "no field of a setting for --by 'lrr'"),
+        ("--confirmed alpha", "--confirmed takes FIELD=VALUE, each field once"),
+        ("--confirmed alpha=1 alpha=2", "--confirmed takes FIELD=VALUE, each field once"),
+        ("--tuned lr --confirmed lr=1", "--confirmed takes FIELD=VALUE, each field once"),
+        ("--confirmed alpha=7", "nothing was tuned in"),
+        ("--board nowhere", "--board and --out both name result folders"),
+    ],
+)
+def test_a_request_is_refused(
+    request_: str, said: str, board: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--out", str(board), *request_.split()]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_is_named_by_enough_of_its_key(
+    board: Path, search: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row, _ = ran("fedavg", (0.1, 0.5), 0)
+    key = row["run_key"]
+    file = board / "runs" / "all.parquet"
+    folders = ["--out", str(board), str(search), str(file)]
+    cases = [("x", "the keys are in `python -m bench.status --out"), ("", "runs begin with ''")]
+    for start, said in cases:
+        assert diff([start, key, *folders]) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
+    assert diff(["nope/cifar10", key, "--out", str(board)]) == 2
+    assert "no setting 'nope/cifar10'" in capsys.readouterr().err
+    assert diff(["x", key, "--out", str(file)]) == 2
+    assert "the keys are in" not in capsys.readouterr().err
+
+
+def test_what_help_lists(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for command in (main, diff):
+        with pytest.raises(SystemExit) as ended:
+            command(["--help"])
+        assert ended.value.code == 0
+    assert_approved("compare/help.txt", capsys.readouterr().out, Path("nowhere"))
