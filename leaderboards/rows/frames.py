@@ -54,8 +54,7 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if field.name not in table.column_names:
             columns.append(pa.nulls(table.num_rows, field.type))
             continue
-        column = table[field.name]
-        columns.append(column if column.type == field.type else column.cast(field.type))
+        columns.append(table[field.name].cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
