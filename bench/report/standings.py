@@ -109,7 +109,7 @@ def _winner(table: ResultTable, column: int, metric: Number) -> dict[str, Any]:
         return {"algorithm": "", "numbers": "", "verdict": verdict, "separable": False}
     order = sorted(ranked, key=lambda label: (ranked[label].rank, label))
     best = order[0]
-    means = [float(ranked[label].statistic("mean") or 0.0) for label in order[:2]]
+    means = [float(ranked[label].statistic("mean") or 0.0) for label in order]
     numbers = f"{number_text(means[0], metric)} %"
     if len(order) > 1:
         margin = means[0] - means[1]

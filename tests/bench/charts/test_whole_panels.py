@@ -11,7 +11,7 @@ from board import assert_approved, plain
 from bench.charts.class_panels import holdings, label_width, points, strips
 from bench.charts.forest import forest
 from bench.charts.lines import Axis, Keys, fronts, lines, live_lines, own_colours
-from bench.charts.panels import panel, picture
+from bench.charts.panels import drawn, panel, picture
 from bench.charts.theme import ROUND, config, dash, shape, whole_numbers
 
 ACCURACY = Axis("accuracy", "accuracy, %", 100)
@@ -162,6 +162,21 @@ def test_titles_and_notes_are_wrapped() -> None:
     assert (
         max(map(len, picture("a", ["a note " * 30], [[narrow]])["title"]["subtitle"])) <= 500 / 6.5
     )
+
+
+def test_files_are_whole_pictures() -> None:
+    """With one title for readers of the screen; pixels are twice as many as in the other form."""
+    pytest.importorskip("vl_convert")
+    spec = picture("a & b", ["note"], [[lines(LINE, KEYS, Axis("x", "x"), ACCURACY)]])
+    svg = drawn(spec, "svg").decode()
+    assert svg.count("<title>") == 1
+    assert svg.count("<title>a &amp; b. note</title>") == 1
+    sides = [
+        float(svg.partition(f' {side}="')[2].partition('"')[0]) for side in ("width", "height")
+    ]
+    image = drawn(spec, "png")
+    pixels = [int.from_bytes(image[at : at + 4], "big") for at in (16, 20)]
+    assert pixels == pytest.approx([2 * side for side in sides], abs=2)
 
 
 def test_labels_take_as_much_as_the_longest() -> None:
