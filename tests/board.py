@@ -140,6 +140,7 @@ def of_clients() -> list[Pair]:
                 "metrics": metrics,
                 "selected_on": "clients",
                 "personal": name == "ditto",
+                "paper": None,
             }
             pairs.append(ran(name, (None, 1.0), seed, {}, fields, **told))
     return pairs

@@ -108,7 +108,6 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        keep_trailing_newline=True,
     )
     environment.policies["json.dumps_kwargs"] = {
         "separators": (",", ":"),

@@ -10,7 +10,7 @@ import pytest
 from board import assert_approved, plain, ran, varied
 from rows import write
 
-from bench import artifacts
+from bench import artifacts, data
 from bench.charts.panels import print_config
 from bench.figures import planes
 from bench.figures.catalogue import FIGURES
@@ -100,3 +100,92 @@ def test_local_models_of_one_start(rounds: int, kept: bool, tmp_path: Path) -> N
         keep_classes(tmp_path, start, **{"run/algorithm": np.array("fedavg")})
     name = f"figures/start_{rounds}_{kept}.txt"
     assert_approved(name, pictures(tmp_path, "fedcad-1"), tmp_path)
+
+
+def sides(out: Path, figure: str) -> list[int]:
+    """How many panels stand beside each other, row by row, in a figure's only picture."""
+    (drawing,) = FIGURES[figure].find(read([out], {})).values()
+    return [len(row["hconcat"]) for row in drawing()["vconcat"]]
+
+
+SEVEN = ("fedavg", "fedprox", "fedgkd", "fedlc", "fedntd", "fedmax", "fedrs")
+
+
+def test_six_embeddings_stand_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(planes, "embedded", lambda features: features)
+    pairs = [ran(name, (0.1, 0.5), 0) for name in SEVEN]
+    write(tmp_path, pairs)
+    for row, _ in pairs:
+        kept = {"labels": np.array([0, 1]), "client": np.array(1), "local": np.zeros((2, 2))}
+        named = {f"features/{name}": array for name, array in kept.items()}
+        artifacts.write_arrays(tmp_path, row["run_key"], named)
+    assert sides(tmp_path, "fedgkd-2") == [6, 6, 1, 1]
+    assert "placing the features of 7 algorithms by t-SNE" in capsys.readouterr().err
+
+
+def test_four_planes_stand_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edges = []
+
+    def classified(runs: Any, run: Any, xs: Any, ys: Any) -> Any:
+        edges.append((xs, ys))
+        return np.zeros((len(ys) - 1, len(xs) - 1), int)
+
+    monkeypatch.setattr(planes, "classified", classified)
+    fields = {"dataset": "toy2d", "model": "mlp_vectors"}
+    pairs = [ran(name, (0.1, 0.5), 0, fields=fields) for name in SEVEN[:5]]
+    pairs.append(ran("fednova", (0.1, 0.5), 0, fields=fields))
+    write(tmp_path, pairs)
+    for row, _ in pairs:
+        layer = "0/weight" if row["algorithm"] == "fednova" else "weight"
+        model = {layer: np.zeros(2, np.float32)}
+        artifacts.write_tensors(tmp_path, row["run_key"], model, {})
+    assert sides(tmp_path, "fedgkd-5") == [4, 1], "one has a model for each client"
+    dataset = data.load("toy2d")
+    samples = np.concatenate([dataset.train_x, dataset.test_x])
+    for at, own in enumerate(edges[0]):
+        assert len(own) == 161
+        assert (own[0], own[-1]) == (samples[:, at].min(), samples[:, at].max())
+        assert np.diff(own) == pytest.approx(np.diff(own)[0])
+    (drawing,) = FIGURES["fedgkd-5"].find(read([tmp_path], {})).values()
+    spec = drawing()
+    (below, dots, *_) = spec["vconcat"][0]["hconcat"][0]["layer"]
+    assert len(below["data"]["values"]) == 160, "a row of one class is one rectangle"
+    assert dots["mark"]["type"] == "circle"
+    shown = spec["vconcat"][0]["hconcat"][0]["data"]["values"]
+    assert len(shown) == 400
+    first = dataset.test_x[0].round(4).tolist()
+    assert [shown[0]["x"], shown[0]["y"]] == first
+    assert "Points: 400 test samples" in " ".join(spec["title"]["subtitle"])
+
+
+@pytest.mark.parametrize(
+    ("features", "perplexity", "init"),
+    [
+        (np.arange(20.0).reshape(10, 2), 3.0, "pca"),
+        (np.arange(400.0).reshape(200, 2), 30.0, "pca"),
+        (np.arange(10.0).reshape(10, 1), 3.0, "random"),
+        (np.ones((10, 4)), 3.0, "random"),
+    ],
+)
+def test_few_or_equal_features_are_embedded(
+    features: Any, perplexity: float, init: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With fewer neighbours than there are, and without components that do not exist."""
+    manifold = pytest.importorskip("sklearn.manifold")
+    asked: dict[str, Any] = {}
+
+    class Recorded:
+        def __init__(self, **options: Any) -> None:
+            asked.update(options)
+
+        def fit_transform(self, flat: Any) -> Any:
+            return flat[:, :1].repeat(2, axis=1)
+
+    monkeypatch.setattr(manifold, "TSNE", Recorded)
+    assert planes.embedded(features).shape == (len(features), 2)
+    assert (asked["perplexity"], asked["init"]) == (perplexity, init)
+    assert (asked["n_components"], asked["random_state"]) == (2, 0)

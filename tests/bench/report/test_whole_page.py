@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -55,6 +57,11 @@ def page_of(out: Path, *options: str) -> tuple[str, str]:
     to = out / "page.html"
     assert main(["--out", str(out), "--to", str(to), *options]) == 0
     document = to.read_text(encoding="utf-8")
+    scripts = re.findall("<script>(.*?)</script>", document, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts]
+    assert re.findall("sha256-([^&]+)", document.partition("</head>")[0]) == hashes
+    body = document.partition("<body>")[2].partition("<script")[0]
+    assert not re.findall("^ +$", body, re.MULTILINE), "what the template leaves of its blocks"
     text = Text(document)
     charts = json.loads(text.charts)
     assert charts.pop("themes") == {"light": config(), "dark": config(dark=True)}
