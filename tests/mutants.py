@@ -198,7 +198,8 @@ class Finder(ast.NodeVisitor):
     """Finds the places of a file where a fault can be put.
 
     There is none in annotations, messages, imports for types and decorators: whether a class is
-    frozen changes nothing that runs.
+    frozen changes nothing that runs. Nor is there one in `strict` of `zip`, which refuses what no
+    caller does.
     """
 
     def __init__(self, file: str, source: bytes) -> None:
@@ -257,10 +258,14 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, ast.AnnAssign):
         if node.value is not None:
             yield node.value
-    elif isinstance(node, ast.Raise | ast.JoinedStr):
+    elif isinstance(node, ast.Raise | ast.JoinedStr) or _is_strict(node):
         return
     else:
         yield from ast.iter_child_nodes(node)
+
+
+def _is_strict(node: ast.AST) -> bool:
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def faults_of(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
