@@ -285,6 +285,8 @@ def of_version(number: int, *seeds: int, hours: float = 0, **columns: Any) -> li
         ([*of_version(1, 0, 1), *of_version(2, 0, 1, 2, status="stopped")], 1),  # finished ones
         ([*of_version(50_000, 0), *of_version(40_000, 0, hours=1)], 40_000),  # of hashes the later
         ([*of_version(50_000, 0, hours=1), *of_version(2, 0)], 2),
+        ([*of_version(50_000, 0, hours=1), *of_version(1, 0)], 1),
+        ([*of_version(10_000, 0, hours=1), *of_version(9_999, 0)], 9_999),  # a hash, a number
         (of_version(2, 0, status="stopped"), 2),
     ],
 )
