@@ -58,7 +58,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("bench/sweep/preflight.py", "_run_self_test", "torch.set_num_threads(1)", "pass"): (
         "the threads of a check decide how long it takes, not what it finds"
     ),
-    ("bench/report/standings.py", "_spec", "2", "3"): "the width of a line in a picture",
     ("bench/data/dataset.py", "content_hash", "False", "True"): (
         "a copy of the values has their hash, too"
     ),
@@ -86,6 +85,16 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "np.ptp(total) > 1e-9",
         "(np.ptp(total) >= 1e-09)",
     ): "resamples differ by rounding or by a pair of runs, never by this number",
+    ("leaderboards/numbers.py", "LARGEST", "1e100", "1e+100"): "one more is the same number",
+    ("leaderboards/rows/files.py", "read_table", "False", "True"): (
+        "threads decide how long reading takes, not what is read"
+    ),
+    ("leaderboards/stats/pooled.py", "HALVINGS", "40", "41"): (
+        "an interval's end moves by 1e-12 of the range that is searched"
+    ),
+    ("leaderboards/stats/pooled.py", "FAR", "1e4", "10001.0"): (
+        "what is rejected 1e4 spreads away is rejected 10,001 away, too"
+    ),
     ("bench/state_files.py", "_MANIFEST_BYTES", "28", "29"): (
         "no manifest is as large; what is no manifest is refused after more of it is read"
     ),
