@@ -375,7 +375,7 @@ def test_a_process_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert place.read_text() == f"{bench.ROOT}{os.pathsep}/elsewhereown"
     assert spent.seconds == 2.5
     assert 0 < spent.cpu_seconds < 60
-    assert 2**20 < spent.memory < 2**30
+    assert spent.memory > 2**20  # that of this process included
     clock = iter((0.0, 0.0))
     wait = os.wait4
     usage = SimpleNamespace(ru_utime=3.0, ru_stime=0.5, ru_maxrss=2)
