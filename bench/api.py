@@ -164,7 +164,7 @@ def sweep(**options: Any) -> Frames:
     board, runs = command.board_of(plan, store)
     cells = runs["setting_json"].map(partial(cell_of, tuned=plan.tuned))
     rows = zip(cells, runs["algorithm"], runs["model"], strict=True)
-    own = runs[[row in contests for row in rows]].reset_index(drop=True)
+    own = runs.loc[[row in contests for row in rows]].reset_index(drop=True)
     curves = store.curves(set(own["run_key"]))
     return Frames(own, curves, board.reset_index(drop=True))
 

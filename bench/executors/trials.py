@@ -119,7 +119,8 @@ def searched_rows(plan: Plan, store: Store) -> pd.DataFrame:
     runs = store.runs(columns=("run_key", "status", "algorithm", "setting_json"))
     rows = [*zip(runs.algorithm, runs.setting_json, strict=True)]
     searched = plan.of_searches(rows)
-    return runs[[row in searched for row in rows]]
+    # `loc` keeps the columns of no rows.
+    return runs.loc[[row in searched for row in rows]]
 
 
 def trials_of(plan: Plan, run_specs: Sequence[RunSpec], pack: int) -> list[list[RunSpec]]:
