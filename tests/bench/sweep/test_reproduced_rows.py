@@ -15,7 +15,7 @@ from bench.execution import Execution
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, row_entry
-from bench.sweep import reproduce
+from bench.sweep import command, reproduce
 from bench.sweep.reproduce import _check_data, _compare, run_spec_of_row
 from leaderboards import identity_columns
 from leaderboards.numbers import NUMBERS
@@ -149,3 +149,17 @@ def test_rounds_are_told_while_training(
         "round 1",
         "round 2: accuracy 12.35 %",
     ]
+
+
+def test_the_first_word_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[str]] = []
+
+    def main(words: list[str]) -> int:
+        given.append(words)
+        return 7
+
+    monkeypatch.setattr(reproduce, "main", main)
+    monkeypatch.setattr("sys.argv", ["sweep", "reproduce", "ab", "--into", "x"])
+    assert command.main() == 7
+    assert command.main(["reproduce", "cd"]) == 7
+    assert given == [["ab", "--into", "x"], ["cd"]]

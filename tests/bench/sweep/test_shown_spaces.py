@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -191,3 +192,10 @@ def test_an_own_space_is_shown(
     assert f"  {{0.1, 0.5}}: {own.factory}" in [
         row[2] for row in table(capsys.readouterr().out)[:4]
     ]
+
+
+def test_planned_algorithms_have_rows_or_searches() -> None:
+    runs = [SimpleNamespace(row_names={"": "fedavg_t1", "_x": "fedavg"})]
+    runs.append(SimpleNamespace(row_names={"": "fedavg", "_x": "no algorithm's"}))
+    plan: Any = SimpleNamespace(run_specs=runs, searches=[SimpleNamespace(algorithm="moon")])
+    assert show._planned_names(plan) == ["fedavg_t1", "fedavg", "moon"]

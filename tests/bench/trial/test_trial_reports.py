@@ -85,6 +85,7 @@ def engine(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> dict[Any, Exc
 
     def advance(simulations: list[Any]) -> dict[Any, Exception]:
         clock[0] += 0.25
+        assert clock[0] < 200, "a step that does not end"
         for simulation in simulations:
             if simulation in failures:
                 continue
