@@ -116,6 +116,15 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("bench/engine/own_draws.py", "_check_function", "20", "21"): (
         "a module and its network are compared at other values, the same for both"
     ),
+    ("bench/executors/ray_executor.py", "ByContest.__init__", "super().__init__()", "pass"): (
+        "Ray's own class only tells Ray's statistics of use which kind of rule there is"
+    ),
+    ("bench/terminal/console.py", "Parser.nearest", "1", "2"): (
+        "of two near names the first is told"
+    ),
+    ("bench/trial/trial.py", "Trial._advance", "True", "False"): (
+        "every run of a pack that goes on has a simulation, so the lists have one length"
+    ),
 }
 
 # Names that hold numbers at which a formula and its algorithm are compared, by file of
@@ -470,7 +479,10 @@ class Copy:
             if ended:
                 return json.loads(report.read_text()) if report.exists() else "no report"
             time.sleep(0.1)
-        os.killpg(child, signal.SIGKILL)
+        try:
+            os.killpg(child, signal.SIGKILL)
+        except ProcessLookupError:  # it leads no group yet, and has begun nothing
+            os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         return "no end"
 
