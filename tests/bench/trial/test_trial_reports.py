@@ -142,6 +142,7 @@ def test_reports_come_by_the_clock_or_at_rounds(interval: int, rounds: list[int]
     reported = []
     while not trial.report()["done"]:
         reported.append(trial.step()["round"])
+        assert reported[-1] == rounds[len(reported) - 1]  # at once: a wrong step may never end
     assert reported == rounds
 
 
@@ -342,3 +343,13 @@ def test_a_machine_not_ready_saves() -> None:
 )
 def test_a_lack_of_the_machine_has_a_next_step(error: BaseException | None, text: str) -> None:
     assert on_this_machine(error, "out") == text
+
+
+def test_a_closed_trial_has_ended() -> None:
+    run = Run("a")
+    trial_of(run).close()
+    assert [name for name in run.actions if name in ("open", "stop", "release")] == [
+        "open",
+        "stop",
+        "release",
+    ]
