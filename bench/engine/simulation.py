@@ -620,17 +620,17 @@ def finetuning(context: RunContext, holders: Sequence[Positions]) -> RunContext:
 
 def _check_rows(algorithm: Algorithm, server: Server) -> None:
     """Raise ValueError unless the rows that an algorithm declares are those that it evaluates."""
-    name = type(algorithm).__name__
     declared = algorithm.rows
     rows = tuple(typed("evaluated", algorithm.evaluated(server)))
     if set(declared) != set(rows):
         raise ValueError(
-            f"{name}.evaluated gives the rows {rows}, its `rows` states {declared}: make them agree"
+            f"evaluated gives the rows {rows}, the class's `rows` states {declared}: "
+            "make them agree"
         )
     unlisted = sorted(set(algorithm.predicted) - set(declared))
     if unlisted:
         raise ValueError(
-            f"{name}.predicted names the rows {unlisted}, which its `rows` {declared} lacks: "
+            f"predicted names the rows {unlisted}, which the class's `rows` {declared} lacks: "
             "add them there"
         )
 
