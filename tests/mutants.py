@@ -369,13 +369,14 @@ class Lines:
         """List the tests of a mutant, in the order in which they run."""
         found = set(self.tests_of.get(mutant.file, {}).get(mutant.line, ()))
         name = _defined(mutant)
-        first = []
+        mirrored = []
         if name:
             found |= set(self._tests_of_name(name))
             # A test that reads constants alone runs no line of the product.
-            mirrored = Path("tests") / Path(mutant.file).parent
-            first = [mirrored.as_posix()] if (ROOT / mirrored).is_dir() else []
-        return first + self._in_turn(found)[:MOST_TESTS]
+            folder = Path("tests") / Path(mutant.file).parent
+            mirrored = [folder.as_posix()] if (ROOT / folder).is_dir() else []
+        tests = self._in_turn(found)[:MOST_TESTS]
+        return tests[:AT_ONCE] + mirrored + tests[AT_ONCE:]
 
     def _in_turn(self, tests: Iterable[str]) -> list[str]:
         """Sort tests: of each file the one that runs fewest lines, then the next one of each."""
@@ -446,6 +447,7 @@ class Copy:
         for package in PACKAGES:
             compileall.compile_dir(self.root / package, quiet=2)
         self.sound: set[str] = set()
+        self.unsound: list[str] = []
 
     def put(self, mutant: Mutant) -> None:
         """Put a mutant in its place; later calls of `restore` take it away."""
@@ -472,7 +474,8 @@ class Copy:
         report.unlink(missing_ok=True)
         child = os.fork()
         if child == 0:
-            _run_tests(self.root, tests, report)
+            left_out = [f"--deselect={test}" for test in self.unsound]
+            _run_tests(self.root, [*left_out, *tests], report)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             ended, _ = os.waitpid(child, os.WNOHANG)
@@ -487,7 +490,7 @@ class Copy:
         return "no end"
 
 
-def _run_tests(root: Path, tests: Sequence[str], report: Path) -> None:
+def _run_tests(root: Path, arguments: Sequence[str], report: Path) -> None:
     """Run pytest in this forked process, write the first failing test's name, end the process."""
     os.setsid()
     os.chdir(root)
@@ -514,7 +517,7 @@ def _run_tests(root: Path, tests: Sequence[str], report: Path) -> None:
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}"]
-    status = pytest.main([*options, *tests], plugins=[failures])
+    status = pytest.main([*options, *arguments], plugins=[failures])
     failed = failures.first
     if failed is None and status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         failed = "pytest itself"
@@ -537,8 +540,10 @@ def verdict(mutant: Mutant, tree: Copy, tests: Sequence[str], seconds: float) ->
             return "unknown", ""
         if failed and _is_sound(failed, tree, seconds):
             return "noticed", failed
-        if failed in batch:  # without the fault, too: the others of its batch have not all run
-            waiting.remove(failed)
+        if failed and "::" in failed and failed not in tree.unsound:
+            tree.unsound.append(
+                failed
+            )  # without the fault, too: the batch again, without this test
         else:
             del waiting[:AT_ONCE]
     return "equivalent" if mutant.is_compared else "survived", ""
