@@ -33,6 +33,7 @@ LONGEST = 600  # characters of an error in one line
 
 # Parts of messages by which torch says that cuDNN has no kernel for a convolution.
 NO_KERNEL = ("unable to find an engine", "Unable to find a valid cuDNN algorithm")
+_PLACE = re.compile(r"\(\S+:\d+\)$")
 _REQUEST = re.compile(r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?")
 OTHER_KERNELS = (
     "cuDNN has no kernel for this convolution, or no memory for its workspace: try another "
@@ -126,12 +127,18 @@ def with_its_kind(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Describe an error in a line: type, message, and place, an algorithm's if there is one."""
+    """Describe an error in a line: type, message, and place, an algorithm's if there is one.
+
+    A message that ends with a place, as that of the self-test's monitor, has it already.
+    """
     first = error.__cause__ or error
+    text = f"{type(first).__name__}: {in_a_line(error)}"
+    if _PLACE.search(text):
+        return text
     last_frame = traceback.extract_tb(first.__traceback__)[-1:]
     line = own_line(error) or next(iter(last_frame), None)
     place = f" ({Path(line.filename).name}:{line.lineno})" if line else ""
-    return f"{type(first).__name__}: {in_a_line(error)}{place}"
+    return f"{text}{place}"
 
 
 def of_hook(error: Exception, message: Collection[str], memory: Collection[str]) -> str:

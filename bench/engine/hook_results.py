@@ -51,7 +51,7 @@ def typed(hook: str, result: Any) -> Any:
             raise TypeError(f"{hook} must return {text}: params is no dict of tensors")
     if hook in OF_VALUES:
         for place, value in _sent_or_kept(result):
-            if not isinstance(value, Tensor | int | float | None):
+            if not isinstance(value, Tensor | int | float):
                 raise TypeError(
                     f"{hook} must return tensors and numbers, alone or in dicts, lists and tuples: "
                     f"{place} is of type {type(value).__name__}"

@@ -170,3 +170,9 @@ def test_an_error_without_a_place(tmp_path: Path) -> None:
     error.__cause__ = cause
     assert describe(error) == "KeyError: outer"
     assert sys.exc_info() == (None, None, None)
+
+
+def test_a_text_with_its_place_gets_no_other() -> None:
+    error = raised(lambda: losses.cross_entropy(None, None))
+    error.args = ("upload must return two dicts (mine.py:7)",)
+    assert describe(error) == f"{type(error).__name__}: upload must return two dicts (mine.py:7)"

@@ -19,6 +19,7 @@ PREDICTED = 'predicted = ("",)'
 SCORES = "net.eval(params, x).logits"
 STEP = f"return server.next({MEAN})"
 AT = " (FILE)"  # the place of a hook
+PLAIN = "must return tensors and numbers, alone or in dicts, lists and tuples"
 
 
 def breach(text: str) -> str:
@@ -157,29 +158,22 @@ BREACHES = {
             "RuntimeError: "
         ],
     ),
-    "texts": (
-        method(
-            broadcast='return {"params": server.params, "form": "whole"}',
-            start='return {"params": message["params"], "state": ["new"]}',
-        ),
-        [
-            "broadcast returns str at form: trees hold tensors and numbers only",
-            "start returns str at state[0]: trees hold tensors and numbers only",
-        ],
+    "a text in the message": (
+        method(broadcast='return {"params": server.params, "form": "whole"}'),
+        [f"two rounds: TypeError: broadcast {PLAIN}: result['form'] is of type str{AT}"],
     ),
     "a text in the upload": (
         method(upload='return {"params": local["params"], "form": "whole"}, memory'),
-        ["upload returns str at form: trees hold tensors and numbers only"],
-    ),
-    "a text in the new memory": (
-        method(upload='return {"params": local["params"]}, {"form": "whole"}'),
-        ["upload's memory returns str at form: trees hold tensors and numbers only"],
+        [
+            f"two rounds: TypeError: round 1, client 1: upload {PLAIN}: result[0]['form'] is of "
+            f"type str{AT}"
+        ],
     ),
     "no server": (
         method(server_step="pass"),
         [
-            "two rounds: TypeError: server_step must return a Server, such as "
-            f"server.next(params), got NoneType{AT}"
+            "two rounds: TypeError: round 1, server_step: TypeError: server_step must return a "
+            f"Server, such as server.next(params), got NoneType{AT}"
         ],
     ),
 }
