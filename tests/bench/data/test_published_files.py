@@ -18,7 +18,7 @@ from scipy.io import loadmat, savemat
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from bench import data
-from bench.data import digits5, femnist, vision
+from bench.data import digits5, femnist, parquet, vision
 from bench.data.dataset import Dataset, whole_numbers
 from bench.data.download import Original
 from bench.data.file_loaders import FileLoader
@@ -408,3 +408,12 @@ def test_both_forms_of_tiny_imagenet_agree(folder, tiny, tmp_path):
     formats.images_table(file, blobs, label=[1] * len(blobs))
     with pytest.raises(EnvironmentProblem, match="1 of 3 classes"):
         loader.read(tmp_path / "nothing")
+
+
+def test_height_comes_before_width() -> None:
+    content = io.BytesIO()
+    Image.new("L", (3, 2), 7).save(content, "png")
+    pixels = parquet.decoded(content.getvalue(), (1, 2, 3))
+    assert pixels.tolist() == [[[7, 7, 7], [7, 7, 7]]]
+    with pytest.raises(ValueError, match="an image of 2x3 pixels"):
+        parquet.decoded(content.getvalue(), (1, 3, 2))
