@@ -369,10 +369,12 @@ class Lines:
         """List the tests of a mutant, in the order in which they run."""
         found = set(self.tests_of.get(mutant.file, {}).get(mutant.line, ()))
         name = _defined(mutant)
-        mirrored = []
         if name:
             found |= set(self._tests_of_name(name))
-            # A test that reads constants alone runs no line of the product.
+        mirrored = []
+        if name or not found:
+            # A test that reads constants alone runs no line of the product, and one of a function
+            # that runs at import does not run it.
             folder = Path("tests") / Path(mutant.file).parent
             mirrored = [folder.as_posix()] if (ROOT / folder).is_dir() else []
         tests = self._in_turn(found)[:MOST_TESTS]
