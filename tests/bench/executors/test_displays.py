@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.execution import Execution
 from bench.executors import progress
 from bench.executors.progress import (
     Events,
@@ -24,6 +26,7 @@ from bench.executors.progress import (
     watched,
     work_of,
 )
+from bench.executors.runner import run_inline
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
 from bench.planning.trial_names import Varied
@@ -261,3 +264,13 @@ def test_a_terminal_has_bars(
     display = make_display(1, 1.0, quiet)
     display.close()
     assert type(display) is kind
+
+
+def test_a_trial_is_told_from_start_to_end(tmp_path: Path) -> None:
+    values = {"rounds": ("2",), "num_clients": ("2",)}
+    plan = make_plan(SweepOptions(("fedavg",), "digits", values=values))
+    observer = Recorder()
+    run_inline(plan, [plan.run_specs], Execution(out=str(tmp_path)), Events([observer]))
+    kinds = [kind for kind, _, _ in observer.told]
+    assert (kinds[0], kinds[-1]) == ("started", "ended")
+    assert set(kinds[1:-1]) == {"reported"}
