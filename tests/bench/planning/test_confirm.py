@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from commands import ROOT
 from rows import CURVE, failed_row, make_row, write
 
 from algorithms import ALGORITHMS, entry
@@ -488,6 +489,15 @@ def test_a_dry_run_says_how_many_runs_may_follow(tmp_path, capsys):
     assert "at most 12 runs" in capsys.readouterr().out
     assert sweep([*command, "num_clients=5000", "--out", str(tmp_path), "--dry-run"]) == 0
     assert "NOT feasible" in capsys.readouterr().out
+
+
+def test_the_converged_board_confirms_one_rate(tmp_path, capsys):
+    words = ["--config", str(ROOT / "docs" / "converged.toml"), "--out", str(tmp_path)]
+    assert sweep([*words, "--confirm", "101-104", "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    rows = ("fedavg", "fedavg_t1", "fedgkd", "fedgkd_vote", "fedlsd")
+    assert planned["runs"] == (len(rows) - 1) * 2
+    assert planned["confirming_runs_at_most"] == len(rows) * 4
 
 
 @pytest.mark.parametrize(
