@@ -117,7 +117,7 @@ def stack(trees: Sequence[Any]) -> Any:
     """Stack trees of one structure into one, each tensor with a leading axis over the trees.
 
     Raises:
-        ValueError: the trees differ in names, in shapes, or in values that are not tensors.
+        ValueError: the trees differ in names, lengths, shapes, or in values that are not tensors.
     """
     first = trees[0]
     if isinstance(first, Tensor):
@@ -131,11 +131,19 @@ def stack(trees: Sequence[Any]) -> Any:
             stacked[key] = stack([tree[key] for tree in trees])
         return stacked
     if isinstance(first, list | tuple):
-        return _rebuilt(first, [stack(part) for part in zip(*trees, strict=True)])
+        return _stacked_lists(trees)
     for tree in trees:
         if type(tree) is not type(first) or tree != first:
             raise _unlike("values that are no tensors", first, tree)
     return first
+
+
+def _stacked_lists(trees: Sequence[Any]) -> Any:
+    first = trees[0]
+    for tree in trees:
+        if len(tree) != len(first):
+            raise _unlike("lengths", len(first), len(tree))
+    return _rebuilt(first, [stack(part) for part in zip(*trees, strict=True)])
 
 
 def _stacked_tensors(tensors: Sequence[Tensor]) -> Tensor:

@@ -69,6 +69,7 @@ def test_stacks_are_undone() -> None:
     ("trees", "message"),
     [
         ([{"a": ONE}, {"b": ONE}], r"but names differ: \['a'\] and \['b'\]"),
+        ([{"a": [ONE]}, {"a": [ONE, ONE]}], "but lengths differ: 1 and 2"),
         ([{"a": 1}, {"a": 2}], "no tensors differ: 1 and 2"),
         ([{"a": 1}, {"a": 1.0}], r"no tensors differ: 1 and 1\.0"),
         ([{"a": "p"}, {"a": "p"}, {"a": "q"}], "no tensors differ: 'p' and 'q'"),
