@@ -251,12 +251,24 @@ class ContractMonitor(Plugin):
         memory: Memory,
         plan: LocalPlan,
     ) -> Tensor:
-        """Check that the loss is (B,)."""
+        """Check that the loss is (B,), and that it does not count padding."""
+        before = tree_map(torch.clone, local)
         loss: Tensor = self._call_pure("local_loss", net, local, batch, message, memory, plan)
         expected = tuple(batch.y.shape)
         self._expect(
             loss.shape == expected, f"local_loss must be {expected}, got {tuple(loss.shape)}"
         )
+        kept = batch.weight > 0
+        if loss.shape == expected and not kept.all():
+            # Inputs stay as they are, because BatchNorm's statistics are of all samples.
+            others = (batch.y + 1) % net.num_classes
+            relabelled = replace(batch, y=torch.where(kept, batch.y, others), reported={})
+            other = self.base.local_loss(net, before, relabelled, message, memory, plan)
+            self._expect(
+                torch.allclose(loss[kept], other[kept], equal_nan=True),
+                "local_loss counts padding: losses of samples change with labels of weight 0; "
+                "take a mean over the batch by masked_mean(values, batch.weight)",
+            )
         return loss
 
     def upload(

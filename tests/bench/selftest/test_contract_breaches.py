@@ -158,6 +158,13 @@ BREACHES = {
             "RuntimeError: "
         ],
     ),
+    "a mean that counts padding": (
+        method(loss=f"{CROSS_ENTROPY}.mean() + 0 * {CROSS_ENTROPY}"),
+        [
+            "local_loss counts padding: losses of samples change with labels of weight 0; take a "
+            "mean over the batch by masked_mean(values, batch.weight)"
+        ],
+    ),
     "a text in the message": (
         method(broadcast='return {"params": server.params, "form": "whole"}'),
         [f"two rounds: TypeError: broadcast {PLAIN}: result['form'] is of type str{AT}"],
@@ -201,6 +208,9 @@ def test_all_that_is_said_of_a_breach(case: str, outside: Callable[[str], str]) 
 
 
 RIGHT_ONES = {
+    "a mean without padding": method(
+        loss=f"masked_mean({CROSS_ENTROPY}, batch.weight).expand(len(batch.y))"
+    ),
     "noise of one number a sample": method(
         noise='return {"z": torch.rand(batch_size, generator=generator)}'
     ),

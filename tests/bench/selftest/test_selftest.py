@@ -37,7 +37,7 @@ HEAD = """
 from dataclasses import dataclass, field
 import torch
 from algorithms.base import Algorithm, Server, hyper
-from algorithms.losses import cross_entropy, kl
+from algorithms.losses import cross_entropy, kl, masked_mean
 from algorithms.params import squared_distance
 
 """
