@@ -255,17 +255,31 @@ class Simulation:
         """Return a personal model: the tensors of `model`, and else those of the client.
 
         These are what its memory keeps (`keeps_model`), or what it would start from.
+
+        Raises:
+            ValueError: a tensor of the network is in neither.
         """
         if self._pooled:
             client = 0  # pooled data have a single client, whose model serves all
         memory = self._memory(client)
         if self.algorithm.keeps_model:
-            return {**memory["params"], **model}
+            return self._whole({**memory["params"], **model}, client)
         generator = stream(self.seed, "start", self.round, client)
         with self.context.products():
             received = self.context.of(client).received(self._message())
             local = self.algorithm.start(self._fed_of(client), received, memory, generator)
-        return {**local["params"], **model}
+        return self._whole({**local["params"], **model}, client)
+
+    def _whole(self, model: Params, client: int) -> Params:
+        """Check that a client's model has all tensors of its network, and return it."""
+        lacking = [name for name in self.context.of(client).net.names if name not in model]
+        if lacking:
+            raise ValueError(
+                f"evaluated: the model of client {client} lacks {lacking[0]!r}. server_step must "
+                "return all tensors of a model, or the client's own params (of start, or of the "
+                "memory) must have the missing ones"
+            )
+        return model
 
     def finetuned(
         self, models: ModelMaker, context: RunContext, clients: Sequence[int]

@@ -98,6 +98,11 @@ WRONG = {
         lambda server: Server({n: w[None] for n, w in server.params.items()}, 1),
         "got (1, 64, 64) float64",
     ),
+    "a model that lost a tensor": (
+        "server_step",
+        lambda server: Server({n: w for n, w in server.params.items() if n != WEIGHT}, 1),
+        f"the model of client 0 lacks {WEIGHT!r}",
+    ),
     "arrays of numpy": (
         "server_step",
         lambda server: Server({n: w.numpy() for n, w in server.params.items()}, 1),
