@@ -22,7 +22,8 @@ GLOBAL_MODEL = "of the global model"  # in the quantities of `leaderboards.numbe
 _MANY = 4  # up to so many algorithms with equal numbers are named one by one
 _DIVERGED_RUNS = "DIVERGED k/n: k of n runs did, and the algorithm is ranked last there"
 _AT_DEFAULTS = (
-    "at defaults: the default hyper-parameters at the chosen values of tuned fields, where both ran"
+    "at defaults: {} with the default hyper-parameters, at the chosen values of tuned fields, "
+    "where both ran"
 )
 _UNREACHED = "k of n: so many seeds have the value, and no mean is given"
 _LOCAL = (  # fields of local training, how each is written, and the value that is not mentioned
@@ -183,8 +184,9 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     if any("C = " in head.label for head in heads):
         lines.append("C participation, the share of clients that train in a round")
     lines += _notes_on_rows(rows, heads)
-    if any(head.at_defaults for head in heads):
-        lines.append(_AT_DEFAULTS)
+    of_defaults = next((head for head in heads if head.at_defaults), None)
+    if of_defaults is not None:
+        lines.append(_AT_DEFAULTS.format(of_defaults.metric.short))
     return tuple(lines)
 
 

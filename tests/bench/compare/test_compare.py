@@ -473,6 +473,7 @@ def test_defaults_stand_beside_what_was_chosen(
     assert line_of(shown, "fedprox ").split()[-4:] == ["72.00", "(1)*", "61.00", "(1)"]
     assert line_of(shown, "fedlsd ").split()[-3:] == ["50.00", "(1)", DASH]
     assert line_of(shown, "fedavg ").endswith("as chosen")
+    assert "at defaults: best with the default hyper-parameters" in shown
     assert compare(tmp_path, *arguments, "--format", "csv") == 0
     records = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     own = [r for r in records if r["at_defaults"] == "True"]
