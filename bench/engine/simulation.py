@@ -49,7 +49,7 @@ from bench.engine.run_models import RunModel, run_models
 from bench.engine.server_context import FedView, PublicData, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
-from bench.errors import Slower, of_hook, with_its_kind
+from bench.errors import Slower, in_a_line, of_hook, with_its_kind
 from bench.execution import BACKENDS
 from leaderboards.problems import FINETUNED
 from search_spaces.setting import Setting
@@ -441,16 +441,16 @@ class Simulation:
         try:
             server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
         except Exception as error:
-            hint = ""
+            text = in_a_line(error)
             if self.context.unlike:
                 names = ", ".join(cohort.groups)
-                hint = (
+                text += (
                     f"; clients have unlike models here ({names}): if it mixes their uploads, only "
                     "those of one name can be combined, which `by_model` gives by name"
                 )
-            elif isinstance(error, KeyError):
-                hint = f"; uploads have {', '.join(map(repr, uploads)) or 'nothing'}"
-            reason = f"round {number}, server_step: {with_its_kind(error)}{hint}"
+            elif isinstance(error, KeyError) and " " not in text:  # a key, not a sentence
+                text += f" is missing (uploads have {', '.join(map(repr, uploads)) or 'nothing'})"
+            reason = f"round {number}, server_step: {text}"
             raise RuntimeError(reason) from error
         typed("server_step", server)
         self._check_forms("server_step", server.params)

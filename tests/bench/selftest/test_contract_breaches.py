@@ -179,7 +179,7 @@ BREACHES = {
     "no server": (
         method(server_step="pass"),
         [
-            "two rounds: TypeError: round 1, server_step: TypeError: server_step must return a "
+            "two rounds: TypeError: round 1, server_step: server_step must return a "
             f"Server, such as server.next(params), got NoneType{AT}"
         ],
     ),
