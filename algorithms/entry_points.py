@@ -153,7 +153,7 @@ def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iter
 def as_module(name: str) -> str:
     """Return `name a module, not a file: pk.own:A` or the like if `name` names a file.
 
-    Otherwise the text is empty.
+    For the name of a module alone it is what may follow. Otherwise the text is empty.
     """
     text, _, attribute = name.partition(":")
     file = Path(text)
@@ -164,7 +164,10 @@ def as_module(name: str) -> str:
     outside = file.is_absolute() or ".." in file.parts  # in no package of the working directory
     module = file.stem if outside else ".".join(file.with_suffix("").parts)
     where = f", run from {file.parent}" if outside else ""
-    return f"name a module, not a file: {module}:{attribute or 'NAME'}{where}"
+    advice = "name a module, not a file"
+    if file.suffix != ".py":
+        advice = "name a class or function of the module"
+    return f"{advice}: {module}:{attribute or 'NAME'}{where}"
 
 
 def fingerprint(modules: Iterable[str], own: str = "", sources: Iterable[str] = ()) -> int:

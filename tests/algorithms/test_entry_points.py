@@ -44,24 +44,24 @@ def test_a_running_script_has_the_name_of_its_file(
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("own.py:A", "own:A"),
-        ("pk/own.py:A", "pk.own:A"),
-        ("pk/own.py", "pk.own:NAME"),
-        ("here", "here:NAME"),
-        ("/there/own.py:A", "own:A, run from /there"),
-        ("../own.py:A", "own:A, run from .."),
-        ("here:A", None),
-        ("own", None),
-        ("pk.own:A", None),
-        (f"{'x' * 300}.py", None),
-        ("x" * 252, None),
-        ("x" * 253, None),
-        ("é" * 127, None),
+        ("own.py:A", "name a module, not a file: own:A"),
+        ("pk/own.py:A", "name a module, not a file: pk.own:A"),
+        ("pk/own.py", "name a module, not a file: pk.own:NAME"),
+        ("here", "name a class or function of the module: here:NAME"),
+        ("/there/own.py:A", "name a module, not a file: own:A, run from /there"),
+        ("../own.py:A", "name a module, not a file: own:A, run from .."),
+        ("here:A", ""),
+        ("own", ""),
+        ("pk.own:A", ""),
+        (f"{'x' * 300}.py", ""),
+        ("x" * 252, ""),
+        ("x" * 253, ""),
+        ("é" * 127, ""),
     ],
 )
-def test_a_file_is_answered_with_its_module(name: str, answer: str | None, place: Path) -> None:
+def test_a_file_is_answered_with_its_module(name: str, answer: str, place: Path) -> None:
     (place / "here.py").touch()
-    assert as_module(name) == (f"name a module, not a file: {answer}" if answer else "")
+    assert as_module(name) == answer
 
 
 def test_a_name_stands_for_a_module_and_a_thing(
