@@ -190,6 +190,7 @@ def test_a_fault_stops_the_merge(laptop, server, tmp_path, capsys, damage):
     assert parquets(tmp_path / "all") == {}
 
 
+@pytest.mark.slow
 def test_an_interrupted_merge_is_completed_later(laptop, server, tmp_path, capsys, monkeypatch):
     merged(capsys, tmp_path / "whole", laptop, server)
     expected = Store(tmp_path / "whole")

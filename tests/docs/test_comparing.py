@@ -39,6 +39,7 @@ def block(language: str, start: str, text: str) -> str:
     return fenced[1]
 
 
+@pytest.mark.slow
 def test_the_guides_commands_lead_from_a_class_to_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,6 +141,7 @@ def test_n_narrows_the_table() -> None:
     assert len(plan.places) == 10
 
 
+@pytest.mark.slow
 def test_the_table_runs_on_files_in_mnists_format(
     folder: Path,
     tmp_path: Path,

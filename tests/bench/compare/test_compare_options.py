@@ -81,6 +81,7 @@ def refused(capsys, *arguments: str) -> str:
 # --- several folders
 
 
+@pytest.mark.slow
 def test_two_folders_are_one_leaderboard(out, tmp_path, capsys):
     here, there = (
         fill(tmp_path / "here", ("fedavg", "fedprox")),

@@ -401,6 +401,7 @@ def test_ray_keeps_what_the_inline_executor_keeps(swept: Path, tmp_path: Path) -
         )
 
 
+@pytest.mark.slow
 def test_force_says_what_its_rows_will_lack(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,7 @@ def test_an_own_sampler_proposes_the_configurations(own: Path) -> None:
     assert sys.modules["own"].seeds[-1] == 2, "its seed is the number of results so far"
 
 
+@pytest.mark.slow
 def test_an_own_scheduler_stops_trials(own: Path) -> None:
     words = (*SMALL, "--set", "mu=0,0.1", "--rounds", "8", "--out", "out", "-q")
     assert sweep.main([*words, "--scheduler", "own:AtFour"]) == 0
@@ -81,6 +82,7 @@ def test_an_own_scheduler_stops_trials(own: Path) -> None:
     assert store.curves()["round"].max() == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

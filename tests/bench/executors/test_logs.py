@@ -251,6 +251,7 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> Any:
     return use
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["begin", "write"])
 def test_a_tool_that_fails_loses_no_run(
     moment: str, plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], in_memory: Any
@@ -283,6 +284,7 @@ def test_another_destination_is_given_the_stored_runs(
     assert not again.given
 
 
+@pytest.mark.slow
 def test_a_tool_that_hangs_does_not_keep_the_sweep(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -83,6 +83,7 @@ def test_a_modules_class_is_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
     del plugins.given["a_module:MyProx"]
 
 
+@pytest.mark.slow
 def test_a_scripts_class_has_its_files_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +137,7 @@ def test_what_is_no_algorithm_is_refused(algorithm: Any) -> None:
         trainable(algorithm)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_workers_get_a_notebooks_class(cell: Cell, tmp_path: Path) -> None:
     from ray import tune
@@ -155,6 +157,7 @@ def test_workers_get_a_notebooks_class(cell: Cell, tmp_path: Path) -> None:
     assert not runs.certified.any()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_the_documented_cell_runs(
     cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

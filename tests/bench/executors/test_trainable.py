@@ -32,6 +32,7 @@ def test_a_class_is_named_after_its_algorithm() -> None:
         trainable("fedcat")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
     from ray import tune

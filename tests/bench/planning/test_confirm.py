@@ -433,6 +433,7 @@ def test_compare_refuses_what_was_not_tuned(swept, capsys, options, problem):
     assert problem in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_missing_of_either_half_is_run_again(tmp_path, capsys):
     command = [
         "--algo",

@@ -140,6 +140,7 @@ def test_optuna_keeps_relations_between_ranges(place: Path) -> None:
         assert run_spec.hyperparameters["low"] <= run_spec.hyperparameters["high"]
 
 
+@pytest.mark.slow
 def test_show_and_dry_run_name_the_source(place: Path) -> None:
     shown = json.loads(command("--algo", NAME, "--show", "--json", cwd=place).stdout)
     assert [space["source"] for space in shown] == [NAME]

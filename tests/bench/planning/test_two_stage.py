@@ -255,6 +255,7 @@ def test_a_budget_that_two_stages_cannot_fill_is_refused(tmp_path: Path) -> None
     assert len(second.run_specs) == 37
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_both_stages_and_confirms(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -499,6 +499,7 @@ def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:
     assert done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_ray_gives_the_rows_of_the_inline_executor(
     swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
