@@ -100,19 +100,21 @@ def _winner(table: ResultTable, column: int, metric: Number) -> dict[str, Any]:
     The algorithm is empty if none is ranked.
     """
     ranked = {}
+    means = {}
     for row in table.rows:
         cell = row.cells[column]
-        if cell.competes and cell.rank is not None:
+        mean = cell.statistic("mean")
+        if cell.competes and cell.rank is not None and mean is not None:
             ranked[row.label] = cell
+            means[row.label] = mean
     if not ranked:
         verdict = "no finished run to rank"
         return {"algorithm": "", "numbers": "", "verdict": verdict, "separable": False}
     order = sorted(ranked, key=lambda label: (ranked[label].rank, label))
     best = order[0]
-    means = [float(ranked[label].statistic("mean") or 0.0) for label in order]
-    numbers = f"{number_text(means[0], metric)} %"
+    numbers = f"{number_text(means[best], metric)} %"
     if len(order) > 1:
-        margin = means[0] - means[1]
+        margin = means[best] - means[order[1]]
         if margin > 0:
             numbers += f", {number_text(margin, metric, sign=True)} points"
         else:

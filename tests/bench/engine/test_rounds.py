@@ -348,3 +348,10 @@ def test_scores_follow_clients_that_trained(participation: float) -> None:
         expected = mean_measures(fresh.personal(run.models_of("")).scores)
         stored = {name: value for at, name, value in run.progress.curves[""] if at == run.round}
         assert {name: stored[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_lone_client_is_asked_for_gradients() -> None:
+    simulation = simulate("feddkd", participation=0.1)
+    simulation.advance(1)
+    assert len(simulation.participants(1)) == 1
+    assert simulation.progress.traffic.communications > 1
