@@ -21,6 +21,7 @@ from bench.data.dataset import Dataset
 from bench.execution import Execution
 from bench.executors.optuna_search import past_tries
 from bench.executors.ray_trainable import make_trainable
+from bench.executors.trials import count_stored
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
 from bench.provenance import command_columns
@@ -119,6 +120,8 @@ def test_a_search_knows_its_own_copy(other: str, tmp_path: Path) -> None:
     (same,) = past_tries(plan, str(tmp_path), {"digits": DIGITS})
     (unlike,) = past_tries(plan, str(tmp_path), {"digits": other})
     assert (len(same.known), len(unlike.known)) == (2, 0)
+    assert count_stored(plan, Store(tmp_path)) == 2
+    assert count_stored(plan, Store(tmp_path, {"digits": other})) == 0
 
 
 def test_a_trainable_knows_the_data_at_hand(other: str, tmp_path: Path) -> None:
