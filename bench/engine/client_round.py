@@ -356,16 +356,12 @@ def _check_start(context: RunContext, params: Params) -> None:
         name = names[0]
         raise ValueError(
             "start must return a tensor of each parameter's shape and type as params: of "
-            f"{name} {_form(initial.get(name))} is due, got {_form(params.get(name))}"
+            f"{name} {form(initial.get(name))} is due, got {form(params.get(name))}"
         )
     raise ValueError(
         f"start returns params of another model than the client's, which is {context.model}: "
         f"{names[0]!r} differs; send each model's by `by_model`, or keep a client's in its memory"
     )
-
-
-def _form(value: Tensor | None) -> str:
-    return "none" if value is None else form(value)
 
 
 @torch.no_grad()

@@ -228,16 +228,17 @@ def _check_alike(context: RunContext, trained: Sequence[ClientResult]) -> None:
         other = context.of(result.client).model
         got = shapes(without(result.upload, *by_model))
         differing = [name for name in {**expected, **got} if expected.get(name) != got.get(name)]
-        if differing and other == model:
-            name = differing[0]
+        if not differing:
+            continue
+        name = differing[0]
+        if other == model:
             raise ValueError(
                 f"upload: {name!r} of client {result.client} is {got.get(name)}, of client "
                 f"{first.client} it is {expected.get(name)}: the server gets uploads stacked, so "
                 "each must have the same names, shapes and types"
             )
-        if differing:
-            raise ValueError(
-                f"the upload {differing[0]!r} of clients with model {model} has another shape than "
-                f"that of clients with {other}: give the models one number of features (+fd64), or "
-                f"list {differing[0]!r} in the algorithm's `by_model`"
-            )
+        raise ValueError(
+            f"the upload {name!r} of clients with model {model} has another shape than "
+            f"that of clients with {other}: give the models one number of features (+fd64), or "
+            f"list {name!r} in the algorithm's `by_model`"
+        )

@@ -92,7 +92,9 @@ def check_forms(hook: str, params: Params, initial: Params) -> None:
 
 
 def form(value: Any) -> str:
-    """Describe the shape and type of a tensor, or the type of what is none."""
+    """Describe the shape and type of a tensor, or the type of what is none; None is missing."""
+    if value is None:
+        return "none"
     if not isinstance(value, Tensor):
         return f"a {type(value).__name__}"
     return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
