@@ -1,4 +1,4 @@
-"""A board of everything that tables, pages and pictures tell apart, for tests of their whole text."""
+"""A board on which every flag, mark and state occurs, for tests of whole texts."""
 
 from __future__ import annotations
 

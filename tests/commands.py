@@ -114,3 +114,15 @@ def assert_equal_results(left: Path, right: Path) -> None:
     (runs_a, curves_a), (runs_b, curves_b) = results(left), results(right)
     pd.testing.assert_frame_equal(runs_a, runs_b, check_exact=True)
     pd.testing.assert_frame_equal(curves_a, curves_b, check_exact=True)
+
+
+def cells_of(text: str) -> list[list[str]]:
+    """The lines of a printed text; of a table's line its cells."""
+    lines = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.replace("┃", "│").split("│")]
+        if len(cells) > 1:
+            lines.append(cells[1:-1])
+        elif not line.startswith(("┏", "┡", "└")):
+            lines.append([line])
+    return lines

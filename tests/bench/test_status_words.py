@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import cells_of
 from filelock import FileLock
 from rows import CURVE, make_row
 
@@ -99,13 +100,7 @@ def test_five_reasons_are_told(count: int, last: str | None) -> None:
 def test_the_table_has_a_count_of_each(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [row(1, "saved", saved_round=0), row(2, error="why"), row(3)]
     _print(rows, Path("/out"), as_json=False)
-    lines = []
-    for line in capsys.readouterr().out.splitlines():
-        cells = [cell.strip() for cell in line.replace("┃", "│").split("│")]
-        if len(cells) > 1:
-            lines.append(cells[1:-1])
-        elif not line.startswith(("┏", "┡", "└")):
-            lines.append([line])
+    lines = cells_of(capsys.readouterr().out)
     short = "0" * 16
     assert lines == [
         ["run key", "run", "status", "saved round"],

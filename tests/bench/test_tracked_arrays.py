@@ -159,7 +159,8 @@ def test_earlier_parts_are_kept(tmp_path: Path) -> None:
 
 
 def test_files_are_copied_once(tmp_path: Path) -> None:
-    source, out = tmp_path / "source", tmp_path / "out"
+    source = tmp_path / "source"
+    out = tmp_path / "out"
     name = write_arrays(source, KEY, {"local/rounds": [1]})
     model = write_tensors(source, KEY, {"w": np.zeros(2, np.float32)}, {})
     other = write_arrays(source, "cd" * 32, {"local/rounds": [1]})

@@ -1,4 +1,4 @@
-"""Parts of tables by themselves: columns of a leaderboard, texts of cells, remarks on both sides of a bound."""
+"""Parts of tables: columns of a leaderboard, texts of cells, remarks."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_differences_from_the_best(tmp_path: Path) -> None:
         "e": by_seed(drawn(4, 5, 3.0), first=4),
     }
     some = {name: values[name] for name in "abcd"}
-    results = [from_best(each, higher) for each in (values, some) for higher in (True, False)]
+    results = [from_best(*each) for each in product((values, some), (True, False))]
     assert_approved("statistics/best.txt", plain([as_data(each) for each in results]), tmp_path)
 
 

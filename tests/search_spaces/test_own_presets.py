@@ -1,4 +1,4 @@
-"""This project's own settings and spaces, by which stored runs are named; bounds and what they are for."""
+"""This project's own settings and spaces, by which stored runs are named, and bounds."""
 
 from __future__ import annotations
 

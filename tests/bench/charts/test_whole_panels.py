@@ -1,4 +1,4 @@
-"""Whole specifications of panels beyond those of small boards: many classes, long lines, many names."""
+"""Whole specifications of panels: many classes, long lines, many names."""
 
 from __future__ import annotations
 

@@ -20,7 +20,10 @@ REQUESTS = {
     "by_seed": "--reference fedavg --metric final seconds --dataset digits",
     "from_best": "--reference best --metric final loss --dataset digits",
     "over_cells": "--over-cells --reference fedavg --metric final loss --dataset digits",
-    "over_local": "--over-cells --reference local --metric client_final best rounds@45 --algo local fedavg ditto moon",
+    "over_local": (
+        "--over-cells --reference local --metric client_final best rounds@45 "
+        "--algo local fedavg ditto moon"
+    ),
     "bounded": "--over-cells --reference fedavg --metric final --algo fedavg fedgkd scaffold",
     "over_csv": "--over-cells --reference fedavg --metric final --dataset digits --format csv",
     "by_model": "--by model dataset --where lr=0.01 --metric best --participation 1",

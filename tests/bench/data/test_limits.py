@@ -6,6 +6,7 @@ import pickle
 import pickletools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +244,7 @@ def test_pfllib_asks_for_half_a_fair_part() -> None:
 def test_requests_have_a_sample_for_each_client() -> None:
     assert Wanted(LABELS[:3], 3).num_clients == 3
     for clients in (0, 4):
-        refused(lambda clients=clients: Wanted(LABELS[:3], clients), r"in \[1, 3\], the samples")  # type: ignore[misc]
+        refused(partial(Wanted, LABELS[:3], clients), r"in \[1, 3\], the samples")
     for alpha in (None, 0.0, -1.0, np.inf, np.nan):
         wanted = Wanted(LABELS[:3], 3, alpha)
         refused(wanted.concentration, "must be a number > 0, the Dirichlet concentration")

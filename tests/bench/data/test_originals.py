@@ -1,4 +1,4 @@
-"""Where published files are looked for, how they are verified, what is read of them, what they may hold."""
+"""Published files: where they are looked for, how they are verified, and their limits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import zipfile
 from dataclasses import replace
 from hashlib import md5
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,10 @@ def test_a_file_with_a_checksum_is_looked_for_first(
     folder = tmp_path / "a" / "b"
     (folder / "sub").mkdir(parents=True)
     names = ["a/b/c.txt", "d.txt"]
-    expected = [folder / f"{name}{form}" for name in names for form in forms]
+    files = [f"{name}{form}" for name, form in product(names, forms)]
+    expected = [folder / file for file in files]
     expected += [folder / f"c.txt{form}" for form in forms]
-    expected += [folder / "sub" / f"{name}{form}" for name in names for form in forms]
+    expected += [folder / "sub" / file for file in files]
     assert list(original._places(folder)) == expected
     assert list(replace(original, compressed="", also=())._places(tmp_path / "a"))[:2] == [
         tmp_path / "a/a/b/c.txt",

@@ -97,7 +97,8 @@ def test_numbers_become_tensors_of_the_runs_type() -> None:
 
 def test_copies_are_listed_that_move_values() -> None:
     memory = torch.arange(6.0)
-    first, second = memory[:2], memory[2:4]
+    first = memory[:2]
+    second = memory[2:4]
     places = {"a": first, "b": second}
     swapped = pytree.moves(places, {"a": second, "b": first})
     for target, source in swapped:

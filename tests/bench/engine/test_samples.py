@@ -1,4 +1,4 @@
-"""Inputs of training and evaluation, beside slow and obvious computations; models as clients copy them."""
+"""Inputs of training and evaluation, beside slow and obvious computations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the passes that examine a model from outside: inputs, comparisons, what is not examined."""
+"""The passes that examine a model from outside: inputs, comparisons, exceptions."""
 
 from __future__ import annotations
 

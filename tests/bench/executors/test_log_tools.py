@@ -119,7 +119,8 @@ def test_a_round_again_begins_anew(tmp_path: Path) -> None:
 def test_a_failing_tool_leaves_the_other(
     moment: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broken, sound = Tool(moment), Tool()
+    broken = Tool(moment)
+    sound = Tool()
     writer = written(tmp_path, broken, sound)
     for at in (1, 2):
         writer.reported(TRIAL, {"curves": {RUN.key: [(at, "accuracy", 0.5)]}})
@@ -143,7 +144,8 @@ def test_stored_rows_are_caught_up(tmp_path: Path) -> None:
     for row in rows:
         store.write(row, CURVE)
     keys = [row["run_key"] for row in rows]
-    first, second = Tool(), Tool()
+    first = Tool()
+    second = Tool()
     writer = written(tmp_path, first)
     assert writer.catch_up(store, keys) == 2
     writer.close()

@@ -1,4 +1,4 @@
-"""Models for other channels, tokens and numbers: as many parameters as the table says, from the printed draws."""
+"""Models for other channels, tokens and numbers have the parameters of the table."""
 
 from __future__ import annotations
 

@@ -119,7 +119,8 @@ def test_what_a_layer_keeps_is_found(value: Any, state: dict[str, Any]) -> None:
 
 def test_generators_are_told_by_their_states() -> None:
     for kind in (torch.Generator, lambda: np.random.default_rng(0), lambda: random.Random(0)):
-        first, second = kind(), kind()
+        first = kind()
+        second = kind()
         assert state_of(Keeping(x=first)) == state_of(Keeping(x=second))
         if isinstance(first, torch.Generator):
             first.manual_seed(1)

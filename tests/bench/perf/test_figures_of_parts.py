@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -313,7 +314,7 @@ class Python:
 def test_startup_is_beyond_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of three repetitions warms the cache."""
     turns = [[9.0] * 5, [1.0, 1.2, 2.0, 3.0, 4.0], [2.0, 2.4, 4.0, 4.5, 5.0]]
-    python = Python(monkeypatch, [second for turn in turns for second in turn])
+    python = Python(monkeypatch, [*chain.from_iterable(turns)])
     record: dict[str, Any] = {}
     said: list[str] = []
     processes.measure_startup(record, tmp_path, 2, said.append)

@@ -1,4 +1,4 @@
-"""Timed rounds with given clocks: which calls are timed, in what order, and what the figures say."""
+"""Timed rounds with given clocks: the timed calls, their order, the figures."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -109,7 +110,7 @@ def cells(plan: Plan) -> list[tuple[str, Any, Any, Any]]:
 
 def test_values_that_a_table_has_narrow_it() -> None:
     plan = table_plan("3", "fedavg", dataset="cifar10", values={"alpha": ("0.1", "1")}, seeds=2)
-    expected = [("fedavg", alpha, 20, seed) for alpha in (1.0, 0.1) for seed in (0, 1)]
+    expected = [("fedavg", alpha, 20, seed) for alpha, seed in product((1.0, 0.1), (0, 1))]
     assert cells(plan) == expected
     assert (plan.notes, plan.origins) == ((), {})
     assert {run_spec.shortened for run_spec in plan.run_specs} == {False}
@@ -248,7 +249,7 @@ def test_a_choice_is_confirmed_on_each_seed_where_asked() -> None:
     plan = confirming({"participation": ("0.25", "1")})
     runs = [(each.algorithm, each.setting.participation, each.seed) for each in stand_ins(plan)]
     assert runs == [
-        ("fedavg", participation, seed) for participation in (0.25, 1.0) for seed in (1, 2)
+        ("fedavg", participation, seed) for participation, seed in product((0.25, 1.0), (1, 2))
     ]
     (tuned,) = {setting.participation for setting in plan.settings}
     assert tuned_at(plan) == {"participation": tuned}

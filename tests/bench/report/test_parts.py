@@ -1,4 +1,4 @@
-"""Parts of the page by themselves: spans, thinned lines, legends, stored charts, tuning, metrics."""
+"""Parts of the page: spans, thinned lines, legends, stored charts, tuning, metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `contract` check names each breach once, with the hook and the place; what is right passes."""
+"""The `contract` check names each breach once, with the hook and the place."""
 
 from __future__ import annotations
 

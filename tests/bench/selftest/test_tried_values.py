@@ -1,4 +1,4 @@
-"""The `hyperparameters` check: which values are tried and which are to be refused; and what it says."""
+"""The `hyperparameters` check: the values it tries, those it refuses, its text."""
 
 from __future__ import annotations
 

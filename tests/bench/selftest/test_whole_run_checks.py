@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
-from itertools import chain, repeat
+from itertools import chain, product, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -253,7 +253,7 @@ def test_a_limit_without_batchnorm_leaves_it_out(monkeypatch: Patch) -> None:
     monkeypatch.setattr(whole_runs, "LIMITS", limits)
     monkeypatch.setattr(whole_runs, "_limit_gap", record)
     assert outcome_of("fedprox", "reductions").status == "passed"
-    both = [(model, backend) for model in ("mlp", "cnn_digits") for backend in ("loop", "stacked")]
+    both = [*product(("mlp", "cnn_digits"), ("loop", "stacked"))]
     assert [pair for pair in compared if pair not in both] == [
         ("mlp+bn", "loop"),
         ("mlp+bn", "stacked"),

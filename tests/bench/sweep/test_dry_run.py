@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from commands import cells_of
 
 from bench.execution import Execution
 from bench.planning.cost_model import Time
@@ -320,14 +322,7 @@ def no_paces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def printed(capsys: pytest.CaptureFixture[str], words: str, out: Path) -> list[list[str]]:
     """The lines of a dry run; of a table's line its cells."""
     assert command.main([*words.split(), "--dry-run", "--out", str(out)]) == 0
-    lines = []
-    for line in capsys.readouterr().out.splitlines():
-        cells = [cell.strip() for cell in line.replace("┃", "│").split("│")]
-        if len(cells) > 1:
-            lines.append(cells[1:-1])
-        elif not line.startswith(("┏", "┡", "└")):
-            lines.append([line])
-    return lines
+    return cells_of(capsys.readouterr().out)
 
 
 def test_a_grid_is_shown_with_its_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,7 +332,7 @@ def test_a_grid_is_shown_with_its_cost(tmp_path: Path, capsys: pytest.CaptureFix
     assert lines[1] == ["dataset", "digits", "preset fedkd"]
     assert ["lr", "0.2, 0.3", "command line"] in lines
     place = lines.index(["algorithm", "hyper-parameter", "value", "default"])
-    names = [f"fedprox lr={lr} mu={mu}" for lr in (0.2, 0.3) for mu in (0.1, 1)]
+    names = [f"fedprox lr={lr} mu={mu}" for lr, mu in product((0.2, 0.3), (0.1, 1))]
     names = ["fedavg lr=0.2", *names[:2], "fedavg lr=0.3", *names[2:]]
     assert lines[place + 1 : -1] == [
         ["fedprox", "mu", "0.1, 1", "0.01"],

@@ -16,7 +16,8 @@ from bench.sync.mirrored_states import MirroredStates
 from bench.sync.place import open_place
 from leaderboards import Store
 
-KEY, OTHER = "ab" * 32, "cd" * 32
+KEY = "ab" * 32
+OTHER = "cd" * 32
 
 
 def digest(content: bytes) -> str:

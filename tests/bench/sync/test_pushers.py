@@ -106,7 +106,8 @@ def test_ctrl_c_leaves_a_copy_for_later(
 
 
 def test_a_sweep_pulls_then_pushes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, there = tmp_path / "out", tmp_path / "there"
+    out = tmp_path / "out"
+    there = tmp_path / "there"
     Store(out).write(make_row(seed=1), CURVE)
     with mirrored(str(there), out, None):
         pass
@@ -129,7 +130,8 @@ def test_a_mirror_in_the_way_has_advice(tmp_path: Path) -> None:
 
 
 def test_a_mirror_is_no_result_folder(tmp_path: Path) -> None:
-    out, there = tmp_path / "out", tmp_path / "there"
+    out = tmp_path / "out"
+    there = tmp_path / "there"
     check_place(str(there), out)
     for inner, outer in ((out / "x", out), (out, out / "x"), (out, out)):
         with pytest.raises(UsageError) as refused:
@@ -182,7 +184,8 @@ DAY = 24 * 60 * 60
 
 def test_abandoned_files_go_after_a_day(tmp_path: Path) -> None:
     here = open_place(str(tmp_path))
-    kept, gone = [], []
+    kept = []
+    gone = []
     for folder in ("runs", "curves", "tracked", "state"):
         (tmp_path / folder / "x").mkdir(parents=True)
         names = (f".a.{'0' * 8}.tmp", f".b.{'1' * 8}.tmp", "c", f".d.{'0' * 7}.tmp")
@@ -287,7 +290,8 @@ def test_other_systems_are_named() -> None:
 def test_another_sweep_pushes_states(tmp_path: Path) -> None:
     from test_strangers_mirrors import save_state
 
-    out, there = tmp_path / "out", tmp_path / "there"
+    out = tmp_path / "out"
+    there = tmp_path / "there"
     (out / "runs").mkdir(parents=True)
     save_state(out)
     copies = open_mirror(str(there), out)
@@ -308,7 +312,8 @@ def test_another_sweep_pushes_states(tmp_path: Path) -> None:
 def test_states_of_asked_runs_are_fetched(tmp_path: Path) -> None:
     from test_strangers_mirrors import save_state
 
-    out, there = tmp_path / "out", tmp_path / "there"
+    out = tmp_path / "out"
+    there = tmp_path / "there"
     (out / "runs").mkdir(parents=True)
     save_state(out)
     open_mirror(str(there), out).push()

@@ -252,7 +252,8 @@ def test_new_points_are_reported_once() -> None:
 def test_a_failed_round_leaves_the_other(
     error: Exception, status: str, text: str, ends: bool, engine: dict[Any, Exception]
 ) -> None:
-    bad, good = Run("a"), Run("b")
+    bad = Run("a")
+    good = Run("b")
     trial = trial_of(bad, good, rounds_per_report=1)
     engine[bad.simulation] = error
     report = trial.step()

@@ -131,7 +131,8 @@ def test_a_sweep_packs_only_many_files(tmp_path, monkeypatch):
 @pytest.mark.parametrize("damage", ["broken", "without its curve", "of another name"])
 def test_what_it_cannot_pack_it_leaves_alone(store, damage):
     path = store.out / "runs" / names(store)[0]
-    content, curve = path.read_bytes(), store.out / "curves" / path.name
+    content = path.read_bytes()
+    curve = store.out / "curves" / path.name
     if damage == "broken":
         path.write_bytes(content[:-50])
         with pytest.raises(BrokenFileError, match=path.name):

@@ -182,7 +182,8 @@ WRONG: list[tuple[Callable[[Path], None], list[str]]] = [
         impossible,
         [
             f"fedavg seed 7 ({KEY}): lr must be >= 0, got -1.0",
-            f"fedavg seed 7 ({KEY}): setting_json and the columns disagree about lr: setting_json is",
+            f"fedavg seed 7 ({KEY}): setting_json and the columns disagree about lr: "
+            "setting_json is",
         ],
     ),
 ]
