@@ -9,7 +9,9 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import product
+from math import floor
 from typing import Any
 
 from search_spaces.bounds import Bounds, Grid, Range, Value, cast, check
@@ -295,7 +297,7 @@ class Setting:
     @property
     def training_clients(self) -> int:
         """The number of clients that ever train, the first; new_clients*K is rounded half up."""
-        return self.num_clients - int(self.new_clients * self.num_clients + 0.5)
+        return self.num_clients - share_of(self.new_clients, self.num_clients)
 
     @property
     def models_of_clients(self) -> tuple[str, ...]:
@@ -318,7 +320,7 @@ class Setting:
     @property
     def cohort_size(self) -> int:
         """The number of clients of a round: C of those that ever train, rounded half up, or one."""
-        return max(1, int(self.participation * self.training_clients + 0.5))
+        return max(1, share_of(self.participation, self.training_clients))
 
     def partition_seed_of(self, seed: int) -> int:
         """Return the seed of the partition of a run with this seed."""
@@ -343,6 +345,14 @@ class Setting:
         """
         fields = [item for item in dataclasses.fields(self) if not item.metadata["packable"]]
         return {item.name: getattr(self, item.name) for item in fields}
+
+
+def share_of(share: float, count: int) -> int:
+    """Round `share` of `count` half up.
+
+    The share is taken as it is printed: 0.29 of 50 is 14.5, hence 15.
+    """
+    return floor(Fraction(repr(share)) * count + Fraction(1, 2))
 
 
 def crossed(setting: Setting, **values: tuple[Value, ...]) -> tuple[Setting, ...]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from hashlib import sha256
-from math import floor
 
 import numpy as np
 
@@ -23,7 +21,7 @@ from bench.data.partition import Wanted, partition
 from bench.data.registry import DATASETS, DatasetInfo
 from bench.errors import UsageError
 from leaderboards.problems import SPLIT_FIELDS
-from search_spaces.setting import Setting
+from search_spaces.setting import Setting, share_of
 
 FIELDS = (*SPLIT_FIELDS, "partition_seed")  # of a setting, that determine its split
 
@@ -188,14 +186,6 @@ def generator(seed: int, purpose: str) -> np.random.RandomState:
     """
     digest = sha256(f"{seed}/{purpose}".encode()).digest()
     return np.random.RandomState(np.frombuffer(digest, dtype="<u4"))
-
-
-def share_of(share: float, count: int) -> int:
-    """Round `share` of `count` half up.
-
-    The share is taken as it is printed: 0.29 of 50 is 14.5, hence 15.
-    """
-    return floor(Fraction(repr(share)) * count + Fraction(1, 2))
 
 
 def _ranks(seed: int, purpose: str, count: int) -> Positions:

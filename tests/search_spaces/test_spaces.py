@@ -11,7 +11,6 @@ import pytest
 from algorithms import ALGORITHMS, entry
 from bench.data import DATASETS
 from bench.data.partition import PARTITIONS
-from bench.data.splits import share_of
 from bench.models import check_model
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
@@ -29,6 +28,7 @@ from search_spaces import (
     combinations,
     holds,
 )
+from search_spaces.setting import share_of
 
 PRINTED = {key: space for key, space in SPACES.items() if key[0] != "fedkd"}
 
@@ -180,6 +180,17 @@ def test_one_and_one_point_zero_are_one_setting() -> None:
 def test_cohorts_round_half_up() -> None:
     assert Setting(num_clients=10, participation=0.25).cohort_size == 3
     assert Setting(num_clients=10, participation=0.01).cohort_size == 1
+    assert Setting(num_clients=50, participation=0.29).cohort_size == 15  # 14.5 is meant
+    new = Setting(num_clients=50, new_clients=0.29, local_test_fraction=0.2)
+    assert new.training_clients == 35
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "expected"),
+    [(0.29, 50, 15), (0.289, 50, 14), (0.5, 1, 1), (0.1, 45_000, 4500), (0.0, 9, 0), (1.0, 7, 7)],
+)
+def test_shares_are_rounded_half_up(share: float, count: int, expected: int) -> None:
+    assert share_of(share, count) == expected
 
 
 @pytest.mark.parametrize(

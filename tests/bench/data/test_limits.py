@@ -20,7 +20,7 @@ from bench.data import dealing, dirichlet, own, pickled
 from bench.data.dataset import Dataset
 from bench.data.dealing import Wanted, batches, class_sizes, tries
 from bench.data.pickled import ForbiddenPickle, load_arrays, with_text_keys
-from bench.data.splits import _own_counts, public_set, share_of, split
+from bench.data.splits import _own_counts, public_set, split
 from bench.errors import UsageError
 from search_spaces import Setting
 
@@ -303,12 +303,6 @@ def test_a_split_may_take_all_but_one() -> None:
     refused(
         lambda: split(replace(setting, fraction=0.02), labels, 0), r"use fraction=0\.05 or more"
     )
-
-
-def test_shares_are_exact() -> None:
-    assert share_of(0.29, 50) == 15
-    assert share_of(0.289, 50) == 14
-    assert share_of(1.0, 7) == 7
 
 
 def test_public_samples_are_at_most_all() -> None:

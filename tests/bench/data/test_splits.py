@@ -9,9 +9,9 @@ import pytest
 from test_partition import LABELS, together
 
 from bench.data.partition import PARTITIONS
-from bench.data.splits import FIELDS, share_of, split, split_like
+from bench.data.splits import FIELDS, split, split_like
 from bench.errors import UsageError
-from search_spaces.setting import Setting
+from search_spaces.setting import Setting, share_of
 
 GROUPS = np.random.RandomState(1).randint(0, 10, len(LABELS))
 SETTING = Setting(partition="lda", alpha=0.5, num_clients=10)
@@ -94,13 +94,6 @@ def test_a_seed_always_gives_its_split():
         split(FULL, LABELS, 3).hash
         == "c29ef64e0d76f93f3a81b455f17e23d3d316a1a6020df5c016c86ae8d75eac6a"
     )
-
-
-@pytest.mark.parametrize(
-    ("share", "count", "expected"), [(0.29, 50, 15), (0.5, 1, 1), (0.1, 45_000, 4500), (0.0, 9, 0)]
-)
-def test_shares_are_rounded_half_up(share, count, expected):
-    assert share_of(share, count) == expected
 
 
 @pytest.mark.parametrize(
