@@ -189,9 +189,9 @@ def _draw(report: dict[str, Any], path: Path) -> None:
     counts = report["counts"]
     sizes = report["sizes"]
     distinct = report["distinct_classes"]
-    samples = f"{min(sizes):,} to {max(sizes):,} samples"
-    classes = f"{min(distinct)} to {max(distinct)} classes"
-    subtitle = f"{len(sizes):,} clients, {samples} and {classes} each"
+    subtitle = (
+        f"{len(sizes):,} clients, {_range(sizes)} samples and {_range(distinct)} classes each"
+    )
     panel = holdings(counts, most=max(map(max, counts)), side=WIDE_SIDE)
     spec = picture(_title(report), [subtitle], [[panel]])
     content = drawn(spec, path.suffix.lower()[1:])
@@ -202,6 +202,13 @@ def _draw(report: dict[str, Any], path: Path) -> None:
         raise EnvironmentProblem(
             f"--plot {path} cannot be written: {error.strerror or error}; name another"
         ) from None
+
+
+def _range(counts: Sequence[int]) -> str:
+    """Format the least and the most of some counts: `3 to 1,200`; one number if they are equal."""
+    low = min(counts)
+    high = max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -219,7 +226,7 @@ def _print(report: dict[str, Any]) -> None:
         f"smallest: client {smallest['client']} with {smallest['samples']:,} samples; "
         f"largest: client {largest['client']} with {largest['samples']:,}; "
         f"mean {np.mean(report['sizes']):,.1f}",
-        f"classes of a client: {min(distinct)} to {max(distinct)}, mean {np.mean(distinct):.1f}; "
+        f"classes of a client: {_range(distinct)}, mean {np.mean(distinct):.1f}; "
         f"samples left over: {report['unused']:,}",
         f"partition hash {report['partition_hash']}",
         "all training samples are shared out; "

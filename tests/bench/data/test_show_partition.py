@@ -53,7 +53,9 @@ def test_classes_per_client_is_that_of_a_run(capsys):
     assert report["partition_hash"] == split(setting, labels, 0).hash
     assert report["distinct_classes"] == [3] * 7
     assert report["classes_per_client"] == 3
-    assert "classes_per_client 3" in printed(capsys, *options, "3").splitlines()[0]
+    lines = printed(capsys, *options, "3").splitlines()
+    assert "classes_per_client 3" in lines[0]
+    assert lines[-3] == "classes of a client: 3, mean 3.0; samples left over: 0"
 
 
 @pytest.mark.parametrize("value", ["0", "x", "2.5", "30"])
