@@ -300,7 +300,8 @@ def measured(metric: Number) -> str:
 
     An example is `final: accuracy of the global model on the test set, last round, %`.
     """
-    parts = (metric.quantity, metric.of, metric.unit.shown)
+    quantity = "" if metric.quantity == metric.short else metric.quantity  # of an own metric
+    parts = (quantity, metric.of, metric.unit.shown)
     return f"{metric.short}: {', '.join(filter(None, parts))}"
 
 
