@@ -144,6 +144,13 @@ def test_the_extremes_may_be_one() -> None:
     assert captions._extremes([("a", 1.0), ("b", -0.5), ("c", 0.0)]) == "-0.50 (b) to 1.00 (a)"
 
 
+def test_an_own_metric_is_named_once() -> None:
+    assert captions.measured(number_named("drift")) == "drift: last round"
+    assert captions.measured(number_named("drift@last10")) == (
+        "drift@last10: drift, mean of the last 10 evaluations"
+    )
+
+
 def selected_by(*records: dict[str, Any]) -> str:
     plain = {"n": 1, "selected_on": "validation", "configurations": 2}
     return captions._selection([plain | record for record in records])
