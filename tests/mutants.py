@@ -107,13 +107,13 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "sum(times) > LONGEST",
         "(sum(times) >= LONGEST)",
     ): "measured times are never this number together",
-    ("bench/engine/own_draws.py", "_check_function", "0.03", "1.03"): (
+    ("bench/engine/trial_passes/functions.py", "check_function", "0.03", "1.03"): (
         "a module and its network are compared at other values, the same for both"
     ),
-    ("bench/engine/own_draws.py", "_check_function", "1.25", "2.25"): (
+    ("bench/engine/trial_passes/functions.py", "check_function", "1.25", "2.25"): (
         "a module and its network are compared at other values, the same for both"
     ),
-    ("bench/engine/own_draws.py", "_check_function", "20", "21"): (
+    ("bench/engine/trial_passes/functions.py", "check_function", "20", "21"): (
         "a module and its network are compared at other values, the same for both"
     ),
     ("bench/executors/ray_executor.py", "ByContest.__init__", "super().__init__()", "pass"): (

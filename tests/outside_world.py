@@ -16,6 +16,7 @@ from bench import data
 from bench.data import outside as outside_data
 from bench.data import partition
 from bench.engine import own_draws
+from bench.engine.trial_passes import stacks
 from bench.models import outside as outside_models
 from bench.models import registry
 
@@ -33,7 +34,7 @@ CACHES = (
     outside_models.examined,
     own_draws.drawing_layer,
     own_draws.mixes_samples,
-    own_draws.check_stacks,
+    stacks.check_stacks,
     data._read,
 )
 Part = tuple[np.ndarray, np.ndarray]

@@ -13,13 +13,8 @@ from algorithms.base import Params
 from bench import models
 from bench.data import DatasetInfo
 from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
-from bench.engine.own_draws import (
-    check_stacks,
-    drawing_layer,
-    mixes_samples,
-    refuse,
-    still_buffers,
-)
+from bench.engine.own_draws import drawing_layer, mixes_samples, refuse, still_buffers
+from bench.engine.trial_passes.stacks import check_stacks
 from bench.models.module_state import state_of
 from bench.models.registry import KIND
 from search_spaces.setting import Setting

@@ -204,7 +204,8 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
     outside = [(model, shape) for model, shape in sorted(shapes) if is_from_outside(model)]
     if not outside:
         return
-    from bench.engine.own_draws import check_stacks, drawing_layer, mixes_samples, refuse
+    from bench.engine.own_draws import drawing_layer, mixes_samples, refuse
+    from bench.engine.trial_passes.stacks import check_stacks
 
     places = {
         "on a GPU": device != "cpu",

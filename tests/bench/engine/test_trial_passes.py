@@ -11,19 +11,11 @@ import torch
 from outside_world import place, world
 from test_drawing_models import MODELS
 
-from bench.engine import own_draws
-from bench.engine.own_draws import (
-    _close,
-    _cut,
-    _inputs,
-    _largest,
-    _same,
-    check_stacks,
-    drawing_layer,
-    mixes_samples,
-    refuse,
-    still_buffers,
-)
+from bench.engine.own_draws import drawing_layer, mixes_samples, refuse, still_buffers
+from bench.engine.trial_passes import other_samples, stacks
+from bench.engine.trial_passes.other_samples import _cut
+from bench.engine.trial_passes.passes import _inputs, close, largest_value, same
+from bench.engine.trial_passes.stacks import check_stacks
 from bench.errors import UsageError
 
 __all__ = ["place", "world"]
@@ -72,8 +64,8 @@ def test_large_models_are_not_tried_in_stacks(
 ) -> None:
     tried: list[Any] = []
     numbers = 64 * 32 + 32 + 33 * 2  # of the example with two classes
-    monkeypatch.setattr(own_draws, "LARGEST_STACKED", numbers - further)
-    monkeypatch.setattr(own_draws, "_differing_in_stack", lambda *given: tried.append(given))
+    monkeypatch.setattr(stacks, "LARGEST_STACKED", numbers - further)
+    monkeypatch.setattr(stacks, "_differing_in_stack", lambda *given: tried.append(given))
     check_stacks("my_world:NET", SHAPE)
     check_stacks("mlp", SHAPE)
     assert len(tried) == 1 - further
@@ -115,11 +107,11 @@ def test_texts_are_cut_to_the_longest() -> None:
     [([1.0, -3.0], 3.0), ([math.nan, 2.0, -math.inf], 2.0), ([math.nan], 0.0), ([], 0.0)],
 )
 def test_the_largest_value_is_a_finite_one(values: list[float], largest: float) -> None:
-    assert _largest(torch.tensor(values)) == largest
+    assert largest_value(torch.tensor(values)) == largest
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "same"),
+    ("first", "second", "equal"),
     [
         ([1.0, math.nan], [1.0, math.nan], True),
         ([1.0, math.nan], [1.0, 2.0], False),
@@ -129,12 +121,12 @@ def test_the_largest_value_is_a_finite_one(values: list[float], largest: float) 
         ([1.0], [1.0, 1.0], False),
     ],
 )
-def test_equal_to_the_bit_but_for_nan(first: list[float], second: list[float], same: bool) -> None:
-    assert _same(torch.tensor(first), torch.tensor(second)) is same
+def test_equal_to_the_bit_but_for_nan(first: list[float], second: list[float], equal: bool) -> None:
+    assert same(torch.tensor(first), torch.tensor(second)) is equal
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "allowed", "close"),
+    ("first", "second", "allowed", "expected"),
     [
         ([10.0, 1.0], [10.0, 1.00099], None, True),
         ([10.0, 1.0], [10.0, 1.0011], None, False),
@@ -148,11 +140,11 @@ def test_equal_to_the_bit_but_for_nan(first: list[float], second: list[float], s
     ],
 )
 def test_rounding_is_a_ten_thousandth(
-    first: list[float], second: list[float], allowed: float | None, close: bool
+    first: list[float], second: list[float], allowed: float | None, expected: bool
 ) -> None:
     one = torch.tensor(first, dtype=torch.float64)
     other = torch.tensor(second, dtype=torch.float64)
-    assert _close(one, other, allowed) is close
+    assert close(one, other, allowed) is expected
 
 
 @pytest.mark.parametrize(
@@ -179,9 +171,9 @@ def test_the_largest_gradient_measures_rounding(
         small = torch.zeros(1) + is_alone * slope
         return features, {"a": torch.tensor([-1000.0]), "b": small}
 
-    monkeypatch.setattr(own_draws, "_of_samples", of_samples)
+    monkeypatch.setattr(other_samples, "of_samples", of_samples)
     values = {"buffer": torch.ones(1)}
     net: Any = None
-    found = own_draws._mixes_in_training("m", net, values, torch.ones(4, 2), [0, 1])
+    found = other_samples._mixes_in_training("m", net, values, torch.ones(4, 2), [0, 1])
     assert found is mixes
     assert values["buffer"] == 1, "copies are changed"

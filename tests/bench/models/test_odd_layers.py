@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from bench import models
 from bench.engine import own_draws
 from bench.engine.network import make_module
+from bench.engine.trial_passes import stacks
 from bench.errors import UsageError
 
 __all__ = ["place", "world"]
@@ -711,7 +712,7 @@ def test_sound_models_are_no_odd_ones(kind: str, odd: Path) -> None:
 
 def test_a_vocabulary_may_be_of_few_letters(odd: Path) -> None:
     assert own_draws.drawing_layer("odd:MODEL_Letters", (16,)) == ""
-    own_draws.check_stacks("odd:MODEL_Letters", (16,))
+    stacks.check_stacks("odd:MODEL_Letters", (16,))
 
 
 def test_a_buffer_that_gradients_change_is_no_constant(odd: Path) -> None:
@@ -795,14 +796,14 @@ def test_float64_tells_rounding_from_other_values(
     odd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    differing = own_draws._differing_in_stack
+    differing = stacks._differing_in_stack
 
     def rounded(model: str, module: nn.Module, x: Tensor, dtype: torch.dtype) -> str | None:
         asked.append(dtype)
         return "body.weight" if dtype == torch.float32 else differing(model, module, x, dtype)
 
-    monkeypatch.setattr(own_draws, "_differing_in_stack", rounded)
-    own_draws.check_stacks("odd:MODEL_Normed", SHAPE)
+    monkeypatch.setattr(stacks, "_differing_in_stack", rounded)
+    stacks.check_stacks("odd:MODEL_Normed", SHAPE)
     assert asked == [torch.float32, torch.float64]
 
 
@@ -814,6 +815,6 @@ def test_a_model_of_float32_alone_keeps_its_verdict(
             raise UsageError("it has float32 alone")
         return "body.weight"
 
-    monkeypatch.setattr(own_draws, "_differing_in_stack", rounded)
+    monkeypatch.setattr(stacks, "_differing_in_stack", rounded)
     with pytest.raises(UsageError, match=r"body\.weight other values"):
-        own_draws.check_stacks("odd:MODEL_Normed", SHAPE)
+        stacks.check_stacks("odd:MODEL_Normed", SHAPE)
