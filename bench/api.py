@@ -230,7 +230,7 @@ def load(source: str | Path) -> Frames:
     """
     from bench.compare.filters import selection
     from bench.stored.results import source_of
-    from bench.terminal.words import folders_of
+    from bench.terminal.paths import folders_of
     from leaderboards.board import leaderboard
 
     if not isinstance(source, str | Path):

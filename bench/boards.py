@@ -18,7 +18,7 @@ from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
 from bench.terminal import words
 from bench.terminal.console import Parser, exit_status, print_json, say
-from bench.terminal.words import result_folder, whole_path
+from bench.terminal.paths import result_folder, whole_path
 from leaderboards import StoreError
 
 if TYPE_CHECKING:

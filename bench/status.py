@@ -22,7 +22,8 @@ from bench.stored.results import Named, named_runs
 from bench.sweep.command import prepare
 from bench.sweep.parser import parse
 from bench.terminal.console import Parser, console, exit_status, print_json
-from bench.terminal.words import KEY_SHOWN, OUT, counted, flag, run_keys, whole_path
+from bench.terminal.paths import whole_path
+from bench.terminal.words import KEY_SHOWN, OUT, counted, flag, run_keys
 from leaderboards import Store
 from leaderboards.rows.frames import records
 from leaderboards.shell_text import shell_command

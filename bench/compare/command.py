@@ -30,8 +30,10 @@ from bench.compare.filters import (
 )
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
+from bench.terminal.paths import folders_of
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
-from bench.terminal.words import counted, flag, folders_of, split_list
+from bench.terminal.values import split_list
+from bench.terminal.words import counted, flag
 from leaderboards.numbers import FORMS, NUMBERS, Number, number_named, unknown_metrics
 from leaderboards.selection import SHOWN, SHOWN_ON_CLIENTS, Selection, shown_of
 from leaderboards.shell_text import shell_command

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from bench.compare.filters import run_of_key
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.words import KEY_SHOWN, folders_of, plain_text, unknown
+from bench.terminal.paths import folders_of
+from bench.terminal.values import plain_text
+from bench.terminal.words import KEY_SHOWN, unknown
 from leaderboards.numbers import is_number
 from leaderboards.shell_text import typed
 

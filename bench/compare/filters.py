@@ -13,18 +13,10 @@ from typing import TYPE_CHECKING, Any
 import leaderboards
 from bench.errors import UsageError
 from bench.stored.fields import value_in, worth_telling
+from bench.terminal.paths import is_folder
 from bench.terminal.toml import TOML_BYTES, toml_values
-from bench.terminal.words import (
-    CHOSEN_BY,
-    OUTS,
-    SELECT_ON,
-    flag,
-    is_folder,
-    run_keys,
-    some_of,
-    split_list,
-    unknown,
-)
+from bench.terminal.values import some_of, split_list
+from bench.terminal.words import CHOSEN_BY, OUTS, SELECT_ON, flag, run_keys, unknown
 from leaderboards.problems import base_model
 from leaderboards.rows.files import read_regular
 from leaderboards.rows.frames import by_text

@@ -14,7 +14,8 @@ from bench.data.registry import DATASETS
 from bench.errors import UsageError
 from bench.models import weights
 from bench.terminal.console import Parser, console, exit_status, print_json
-from bench.terminal.words import DATA_DIR, LABEL, split_list
+from bench.terminal.values import split_list
+from bench.terminal.words import DATA_DIR, LABEL
 
 DESCRIPTION = """\
 Data sets: what there is, bringing it here, and how a partition looks."""

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 from bench.data.dataset import MissingData
 from bench.errors import EnvironmentProblem, with_its_kind
-from bench.terminal.words import resolved
+from bench.terminal.paths import resolved
 from leaderboards.shell_text import shell_command
 
 APPLICATION = "fedkd-bench"

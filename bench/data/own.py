@@ -32,7 +32,7 @@ from bench.data.file_loaders import place_of_copy, read_copy, stamp_of, write_co
 from bench.data.outside import KIND, content_version
 from bench.data.registry import DatasetInfo, Normalization
 from bench.errors import EnvironmentProblem, UsageError, with_its_kind
-from bench.terminal.words import resolved
+from bench.terminal.paths import resolved
 from leaderboards.rows.files import StoreError, open_regular, read_regular
 from search_spaces.bounds import nearest
 

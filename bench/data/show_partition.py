@@ -24,7 +24,8 @@ from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import split
 from bench.errors import EnvironmentProblem, UsageError
 from bench.terminal.console import Parser, console, exit_status, say
-from bench.terminal.words import DATA_DIR, LABEL, no_effect, number, whole_number
+from bench.terminal.values import number, whole_number
+from bench.terminal.words import DATA_DIR, LABEL, no_effect
 from leaderboards.rows.files import typed_file
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import Setting

@@ -31,7 +31,8 @@ from bench.planning.run_spec import RunSpec
 from bench.planning.single_run import SPECIAL_KEYS, check_names, name_of, run_spec_of
 from bench.planning.trial_names import Varied
 from bench.provenance import command_columns
-from bench.terminal.words import tracks_of, whole_path
+from bench.terminal.paths import whole_path
+from bench.terminal.values import tracks_of
 from leaderboards.numbers import CLIENT_ACCURACY, Point
 from search_spaces import Bounds, Grid, Range, cast, check
 

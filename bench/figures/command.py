@@ -29,7 +29,9 @@ from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.catalogue import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
-from bench.terminal.words import IMPORT, beside_results, counted, folders_of, some_of, split_list
+from bench.terminal.paths import beside_results, folders_of
+from bench.terminal.values import some_of, split_list
+from bench.terminal.words import IMPORT, counted
 from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from bench.perf.measure import Record, Say, message_of
 from bench.planning.given import find_algorithm
 from bench.provenance import command_columns, process_columns
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.words import DATA_DIR, counted, split_list, unknown, whole_number
+from bench.terminal.values import split_list, whole_number
+from bench.terminal.words import DATA_DIR, counted, unknown
 from leaderboards.rows.files import typed_file
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS

@@ -18,18 +18,8 @@ from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import BACKENDS, LOGS, TRACKS
 from bench.machine import AUTO_PACK, UNPACKED_SHARE
-from bench.terminal.words import (
-    CHOSEN_BY,
-    DATA_DIR,
-    IMPORT,
-    OUT,
-    SELECT_ON,
-    logs_of,
-    pack_size,
-    seeds_to_confirm,
-    split_list,
-    tracks_of,
-)
+from bench.terminal.values import logs_of, pack_size, seeds_to_confirm, split_list, tracks_of
+from bench.terminal.words import CHOSEN_BY, DATA_DIR, IMPORT, OUT, SELECT_ON
 from leaderboards.selection import DEFAULT_RULE, PROTOCOLS, RULES
 from search_spaces.bounds import Bounds
 

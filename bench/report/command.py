@@ -22,8 +22,10 @@ from bench.compare.filters import (
 )
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
+from bench.terminal.paths import beside_results, folders_of
 from bench.terminal.render import note_superseded
-from bench.terminal.words import beside_results, counted, folders_of, plain_text
+from bench.terminal.values import plain_text
+from bench.terminal.words import counted
 from leaderboards.rows.files import typed_file
 
 _EPILOG = """\

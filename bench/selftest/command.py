@@ -19,7 +19,7 @@ from bench.errors import EXIT_FAILED, EXIT_OK, UsageError
 from bench.planning.given import find_algorithm
 from bench.selftest.certify import CHECKS, FAILED, NOT_APPLICABLE, PASSED, Certificate, certify
 from bench.terminal.console import Parser, console, exit_status, print_json
-from bench.terminal.words import some_of, split_list
+from bench.terminal.values import some_of, split_list
 
 if TYPE_CHECKING:
     from rich.console import Console

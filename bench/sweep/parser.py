@@ -31,7 +31,8 @@ from bench.planning.options import (
 )
 from bench.terminal.console import Parser
 from bench.terminal.toml import TOML_BYTES, toml_values
-from bench.terminal.words import flag, number, unknown, whole_number
+from bench.terminal.values import number, whole_number
+from bench.terminal.words import flag, unknown
 from search_spaces import setting_fields
 from search_spaces.bounds import check
 

@@ -40,7 +40,8 @@ from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.planning.search import Search
 from bench.planning.tables import needs_local_accuracy
 from bench.terminal.console import say
-from bench.terminal.words import counted, resolved, result_folder, seeds_in_words
+from bench.terminal.paths import resolved, result_folder
+from bench.terminal.words import counted, seeds_in_words
 from leaderboards import Store
 from leaderboards.rows.files import PARTS, is_regular, part_of
 from leaderboards.rows.schema import TRACKED_COLUMN

@@ -19,15 +19,9 @@ from bench.machine import resolve_device
 from bench.planning.given import find_algorithm, names_of_paths
 from bench.planning.run_spec import RunSpec, setting_of, trained_by
 from bench.terminal.console import Parser, exit_status, say
-from bench.terminal.words import (
-    DATA_DIR,
-    IMPORT,
-    LABEL,
-    counted,
-    result_folder,
-    split_list,
-    whole_path,
-)
+from bench.terminal.paths import result_folder, whole_path
+from bench.terminal.values import split_list
+from bench.terminal.words import DATA_DIR, IMPORT, LABEL, counted
 from leaderboards import Store
 from leaderboards.numbers import NUMBERS
 from leaderboards.rows.files import part_of

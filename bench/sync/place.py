@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from urllib.parse import parse_qsl, unquote
 
 from bench.errors import EnvironmentProblem, UsageError
-from bench.terminal.words import resolved
+from bench.terminal.paths import resolved
 from leaderboards.rows.files import atomic_file, part_of
 
 _CHUNK = 2**22  # bytes

@@ -29,7 +29,7 @@ from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
 from bench.planning.trial_names import Varied
 from bench.sweep.command import main
-from bench.terminal.words import logs_of
+from bench.terminal.values import logs_of
 from leaderboards import Store
 
 Curves = dict[str, dict[str, dict[int, float]]]  # series -> metric -> round -> value

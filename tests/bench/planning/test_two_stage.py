@@ -25,7 +25,8 @@ from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, row_entry, with_replicates
 from bench.planning.two_stage import count_second_stage, rates_around, second_stage, waiting
 from bench.sweep.command import main as sweep
-from bench.terminal.words import seeds_in_words, seeds_to_confirm
+from bench.terminal.values import seeds_to_confirm
+from bench.terminal.words import seeds_in_words
 from leaderboards import Store
 
 RATES = ("0.05", "0.1", "0.2")
