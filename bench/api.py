@@ -228,7 +228,7 @@ def load(source: str | Path) -> Frames:
         UsageError: there is neither such a path nor such a board.
         leaderboards.StoreError: a file cannot be read.
     """
-    from bench.compare.filters import selection
+    from bench.compare.choice import selection
     from bench.stored.results import source_of
     from bench.terminal.paths import folders_of
     from leaderboards.board import leaderboard
@@ -264,8 +264,8 @@ def _sweep_options(options: Mapping[str, Any], caller: str) -> tuple[list[str], 
 
 def _compare_arguments(options: Mapping[str, Any]) -> Any:
     """Return the arguments of `bench.compare` for options of Python."""
+    from bench.compare.boards import with_board
     from bench.compare.command import make_parser
-    from bench.compare.filters import with_board
 
     parser = make_parser()
     known = vars(parser.parse_args([]))

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import leaderboards
-from bench.compare.filters import board_selection
+from bench.compare.boards import board_selection
 from bench.stored.results import source_of
 from leaderboards.numbers import Point
 from leaderboards.rows.compaction import compact

@@ -16,18 +16,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from bench.compare.filters import (
-    filter_options,
-    filtered,
-    filters,
-    layout,
-    result_options,
-    runs_named,
-    selection,
-    selection_options,
-    stated,
-    with_board,
-)
+from bench.compare.boards import result_options, runs_named, with_board
+from bench.compare.choice import selection, selection_options
+from bench.compare.filters import filter_options, filtered, filters, layout, stated
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.paths import folders_of

@@ -16,15 +16,9 @@ from typing import TYPE_CHECKING
 
 from algorithms.entry_points import names_of_rows
 from bench.charts.panels import drawn, renderer
-from bench.compare.filters import (
-    board_name,
-    filter_options,
-    filters,
-    result_options,
-    selection,
-    selection_options,
-    with_board,
-)
+from bench.compare.boards import board_name, result_options, with_board
+from bench.compare.choice import selection, selection_options
+from bench.compare.filters import filter_options, filters
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.catalogue import FIGURES, Figure

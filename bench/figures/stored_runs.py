@@ -10,7 +10,8 @@ from typing import Any
 
 from bench.artifacts import Arrays, Tracked
 from bench.charts.theme import Spec
-from bench.compare.filters import filtered, runs_named
+from bench.compare.boards import runs_named
+from bench.compare.filters import filtered
 from bench.errors import EnvironmentProblem
 from bench.figures.comparisons import comparisons
 from bench.stored.groups import labels_of

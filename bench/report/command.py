@@ -13,13 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.charts.panels import renderer
-from bench.compare.filters import (
-    board_name,
-    result_options,
-    selection,
-    selection_options,
-    with_board,
-)
+from bench.compare.boards import board_name, result_options, with_board
+from bench.compare.choice import selection, selection_options
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.paths import beside_results, folders_of

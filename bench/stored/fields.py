@@ -8,7 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bench.errors import UsageError
+from bench.terminal.words import unknown
 from search_spaces import setting_fields
+from search_spaces.bounds import cast
+
+
+def field_named(option: str, name: str) -> str:
+    """Return the name of a field that an option takes; raises UsageError for any other."""
+    if name not in setting_fields():
+        raise unknown(f"field of a setting for {option}", name, setting_fields())
+    return name
+
+
+def field_value(name: str, text: str) -> Any:
+    """Read a typed value of a field; raises UsageError for one of another type."""
+    try:
+        return cast(name, text, str(setting_fields()[name].type))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def value_in(name: str, setting: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rows import CURVE, failed_row, make_row
 
-from bench.compare import filters as command_filters
+from bench.compare import boards as board_folders
 from bench.compare.command import main
 from bench.figures.command import main as draw
 from bench.terminal.formats import lines
@@ -313,7 +313,7 @@ def test_a_board_brings_its_options(
     shutil.copytree(out, boards / "own")
     (boards / "own" / "board.toml").write_text('options = ["--tuned=lr", "--chosen-by=best"]\n')
     if shipped:
-        monkeypatch.setattr(command_filters, "BOARDS", boards)
+        monkeypatch.setattr(board_folders, "BOARDS", boards)
     name = "own" if shipped else str(boards / "own")
     for more in ([], ["--alpha", "0.5"], ["--chosen-by", "last10"]):
         assert main(["--board", name, *more]) == 0
@@ -326,7 +326,7 @@ def test_a_board_without_a_file_has_no_options(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(out, tmp_path / "plain")
-    monkeypatch.setattr(command_filters, "BOARDS", tmp_path)
+    monkeypatch.setattr(board_folders, "BOARDS", tmp_path)
     assert main(["--board", "plain"]) == 0
     printed = capsys.readouterr().out
     compare(out)
@@ -397,7 +397,7 @@ def test_a_board_prints_its_own_metrics(
 ) -> None:
     shutil.copytree(out, tmp_path / "own")
     (tmp_path / "own" / "board.toml").write_text('metrics = ["last10", "selected"]\n')
-    monkeypatch.setattr(command_filters, "BOARDS", tmp_path)
+    monkeypatch.setattr(board_folders, "BOARDS", tmp_path)
     printed = []
     for arguments in (["--board", "own"], ["--board", "own", "--metric", "best"]):
         assert main([*arguments, "--format", "csv"]) == 0

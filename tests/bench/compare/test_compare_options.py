@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rows import CURVE, failed_row, make_row
 
-from bench.compare import filters
+from bench.compare import choice
 from bench.compare.command import main
 from bench.stored.results import read
 from bench.sweep.reproduce import main as reproduce
@@ -543,7 +543,7 @@ def test_a_filter_leaves_no_time_of_shared_runs(tmp_path, capsys):
 
 def test_a_later_field_is_tuned_at_its_default(tmp_path, capsys, monkeypatch):
     """Stored settings leave out such a field at its default."""
-    monkeypatch.setattr(filters, "TUNABLE", (*filters.TUNABLE, "finetune_steps"))
+    monkeypatch.setattr(choice, "TUNABLE", (*choice.TUNABLE, "finetune_steps"))
     store = Store(tmp_path)
     for steps, accuracy in ((0, 0.6), (5, 0.5)):
         setting = {"finetune_steps": steps}
