@@ -293,6 +293,24 @@ def check_parameter(name: str, parameter: inspect.Parameter) -> None:
         )
     if parameter.default is parameter.empty:
         raise ValueError(f"{where} has no default; every hyper-parameter needs one")
+    _check_default(where, parameter.default, kind)
+
+
+def _check_default(where: str, default: Any, kind: str) -> None:
+    """Raise ValueError unless the default is of its hyper-parameter's type.
+
+    That of `field(default_factory=...)` is an object that stands for it, whose text would be taken.
+    """
+    try:
+        fits = not kind.startswith("str") or isinstance(default, str | None)
+        cast("its default", default, kind)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"{where} is {kind}, and its default is {default!r}: state a value of that type, as in "
+            "hyper(0.1), without a default_factory"
+        )
 
 
 def check_class(name: str, algorithm: Algorithm) -> None:
@@ -306,6 +324,7 @@ def check_class(name: str, algorithm: Algorithm) -> None:
     from algorithms.base import NEEDS, Algorithm, layers
 
     for layer in layers(algorithm):
+        _check_fields(name, layer)
         _check_facts(name, layer)
     hooks = methods(Algorithm)
     for kind in _classes(algorithm):
@@ -349,6 +368,22 @@ def _check_suffixes(name: str, rows: tuple[str, ...]) -> None:
             raise ValueError(
                 f"algorithm {name!r}: a suffix in `rows` has letters, digits and _ alone, as '_x', "
                 f"because it ends a name; got {suffix!r}"
+            )
+
+
+def _check_fields(name: str, layer: Algorithm) -> None:
+    """Raise ValueError for a field that has the name of a hook or a fact of `Algorithm`.
+
+    It would replace what the engine calls or reads, such as the `version`.
+    """
+    from algorithms.base import Algorithm
+
+    for item in dataclasses.fields(layer):
+        if item.name in vars(Algorithm):
+            raise ValueError(
+                f"algorithm {name!r}: {type(layer).__name__} has a hyper-parameter {item.name!r}, "
+                "which is a hook or a class attribute of Algorithm: give it another name, or write "
+                "the class attribute without a type"
             )
 
 

@@ -166,6 +166,23 @@ MISTAKES = {
         HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: float = hyper(-1.0, 0)",
         "x must be >= 0",
     ),
+    "m28:A": (
+        HEAD + "from dataclasses import field\n@dataclass(frozen=True)\nclass A(Algorithm):\n"
+        "    x: str = field(default_factory=str)",
+        "'x' is str, and its default is <factory>",
+    ),
+    "m29:A": (
+        HEAD + "def A(x: float = None) -> Algorithm:\n    return Algorithm()",
+        "'x' is float, and its default is None",
+    ),
+    "m30:A": (
+        HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    noise: float = hyper(0.1, 0)",
+        "'noise', which is a hook",
+    ),
+    "m31:A": (
+        HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    version: int = hyper(1)",
+        "'version', which is",
+    ),
     "m7:A": ("raise RuntimeError('no')", r"m7\.py, line 1"),
     "m8:A": (HEAD + "def A(json: float = 1.0) -> Algorithm:\n    return Algorithm()", "hp_json"),
     "m9:A": (HEAD + "class A(Algorithm):\n    version = '1.2'", r"version.*1\.2"),
