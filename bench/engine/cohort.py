@@ -92,7 +92,8 @@ class ClientCohort:
                     f"{tuple(tensor.shape)}: its first axis must be theirs; an entry of `by_model` "
                     "has the clients of cohort.groups[name of the model]"
                 )
-            values = tensor if tensor.is_floating_point() else tensor.to(shares)
+            is_whole = not (tensor.is_floating_point() or tensor.is_complex())
+            values = tensor.to(shares) if is_whole else tensor
             weighted = values * along_first_axis(shares.to(values), values)
             return weighted.sum(0)
 

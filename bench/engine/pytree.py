@@ -230,7 +230,7 @@ def total(tree: Any) -> Tensor:
 
 def has_nan(tree: Any) -> Tensor:
     """Return a scalar that is NaN if any entry is NaN, and 0 if none is."""
-    flags = [leaf.isnan().any() for leaf in leaves(tree) if leaf.is_floating_point()]
+    flags = [leaf.isnan().any() for leaf in leaves(tree)]
     if not flags:
         return torch.zeros(())
     flag = torch.stack([value.to(flags[0].device) for value in flags]).any()

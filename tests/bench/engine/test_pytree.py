@@ -133,6 +133,7 @@ def test_sums_tell_what_is_not_finite(values: list[float], total: float, has_nan
     assert math.isnan(flag) if has_nan else flag == 0
     assert pytree.total({"b": torch.arange(3)}) == 0
     assert pytree.has_nan({"b": torch.arange(3)}) == 0
+    assert math.isnan(pytree.has_nan(torch.tensor([complex(0, math.nan)])))
 
 
 def test_gradients_of_unused_tensors_are_zero() -> None:

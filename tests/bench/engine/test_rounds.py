@@ -236,7 +236,7 @@ def test_metrics_of_a_message_are_sent_and_counted() -> None:
     assert simulation.progress.traffic.bytes_down == len(SIZES) * sent
 
 
-def test_whole_numbers_and_truths_are_averaged_as_numbers() -> None:
+def test_numbers_of_every_kind_are_averaged() -> None:
     simulation = simulate("fedavg", participation=1.0)
     trained = [SimpleNamespace(client=k, params=simulation.server.params) for k in range(4)]
     cohort = simulation._cohort(trained, 0.1)  # type: ignore[arg-type]
@@ -244,6 +244,8 @@ def test_whole_numbers_and_truths_are_averaged_as_numbers() -> None:
     hits = torch.tensor([4, 6, 0, 1])
     assert cohort.mean(hits).item() == pytest.approx(float((shares * hits).sum()))
     assert cohort.mean(hits > 3).item() == pytest.approx(float(shares[:2].sum()))
+    imaginary = cohort.mean(torch.complex(torch.zeros(4), hits.float())).imag
+    assert imaginary.item() == pytest.approx(float((shares * hits).sum()))
 
 
 def test_gradients_from_the_cohort_are_those_of_the_clients() -> None:
