@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType, NoneType
+from types import FunctionType, ModuleType, NoneType
 from typing import Any, TypeVar
 
 from search_spaces.bounds import nearest
@@ -211,16 +211,18 @@ def module_name(module: str) -> str:
     return Path(file).stem if file else module
 
 
-def source_of(part: Any) -> str:
+def source_of(part: Any) -> tuple[str, set[str]]:
     """Return the source of a class or function of a notebook, and of what it uses of that notebook.
 
     These are classes and functions, of which this holds in turn, and the values of plain variables.
+    Beside it the modules of the user's own files that they use are returned.
 
     Raises:
         ValueError: Python does not know the source.
     """
     notebook = vars(sys.modules[part.__module__])
     texts: dict[str, str] = {}
+    modules: set[str] = set()
     waiting = [part]
     while waiting:
         used = waiting.pop()
@@ -233,9 +235,22 @@ def source_of(part: Any) -> str:
         for name, value in values.items():
             if isinstance(value, type | FunctionType) and value.__module__ == part.__module__:
                 waiting.append(value)
+            elif isinstance(value, type | FunctionType):
+                modules.add(value.__module__)
+            elif isinstance(value, ModuleType):
+                modules.add(value.__name__)
             elif isinstance(value, PLAIN):
                 texts[name] = repr(value)
-    return "\n".join(f"{name} = {texts[name]}" for name in sorted(texts))
+    text = "\n".join(f"{name} = {texts[name]}" for name in sorted(texts))
+    return text, set(filter(_is_users_own, modules))
+
+
+def _is_users_own(module: str) -> bool:
+    """Return whether a loaded module is a file of none of the installed packages."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if not file or module.partition(".")[0] in sys.stdlib_module_names:
+        return False
+    return not {"site-packages", "dist-packages"}.intersection(Path(file).parts)
 
 
 def _definition(part: Any) -> ast.AST:

@@ -123,6 +123,22 @@ def test_a_notebooks_version_follows_its_source(cell: Cell) -> None:
     assert isinstance(build("__main__:MyProx", mu=0.3), Algorithm)
 
 
+@pytest.mark.parametrize("line", ["from of_mine import term", "import of_mine"])
+def test_its_version_follows_imported_files(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "of_mine", raising=False)
+    file = tmp_path / "of_mine.py"
+    file.write_text("def term(local, message):\n    return 0.0\n")
+    used = line.rpartition(" ")[2].replace("of_mine", "of_mine.term")
+    source = f"import math\n{line}\n{CELL.replace('* proximal(', f'* {used}(')}"
+    key = key_of(cell(source).MyProx)
+    assert key_of(cell(source).MyProx) == key
+    file.write_text("def term(local, message):\n    return 1.0\n")
+    assert key_of(cell(source).MyProx) != key
+
+
 def test_a_class_without_source_is_refused(cell: Cell) -> None:
     with pytest.raises(UsageError, match="source of MyProx"):
         trainable(cell(CELL, keep=False).MyProx)
