@@ -215,7 +215,9 @@ def source_of(part: Any) -> tuple[str, set[str]]:
     """Return the source of a class or function of a notebook, and of what it uses of that notebook.
 
     These are classes and functions, of which this holds in turn, and the values of plain variables.
-    Beside it the modules of the user's own files that they use are returned.
+
+    Returns:
+        The source, and the names of the modules of the user's own files that it uses.
 
     Raises:
         ValueError: Python does not know the source.

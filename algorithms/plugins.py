@@ -257,14 +257,14 @@ def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
         return 1
     kinds = [kind for kind in _classes(algorithm) if kind is not object]
     parts = dict.fromkeys([factory, *kinds])
-    modules = dict.fromkeys(part.__module__ for part in parts)
+    modules = {part.__module__ for part in parts}
     sources = []
     try:
         for part in parts:
             if not file_of(part.__module__):
                 source, used = source_of(part)
                 sources.append(source)
-                modules |= dict.fromkeys(sorted(used))
+                modules |= used
     except ValueError as error:
         raise KIND.error(
             name, f"{error}: put it into a file, or state its `version`, a whole number"

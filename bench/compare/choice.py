@@ -1,4 +1,4 @@
-"""How configurations are chosen: `--tuned`, `--confirmed`, `--chosen-by`, `--select-on`."""
+"""The choice of configurations: `--tuned`, `--confirmed`, `--chosen-by`, `--select-on`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model from outside draws and keeps by itself, found by trial passes before its first run.
+"""Draws and state of a model from outside, found by trial passes before its first run.
 
 Layers such as `nn.Dropout` take their masks from a key (`bench.engine.dropout`). Others draw from
 torch's, numpy's or Python's global generator: `F.dropout`, the dropout inside

@@ -1,4 +1,4 @@
-"""Whether a model is a function of its parameters, floating-point buffers and samples.
+"""Checks that a model is a function of its parameters, floating-point buffers and samples.
 
 The engine takes it to be one: what else it keeps would be lost between clients, between training
 and evaluation, and by a resumed run.

@@ -1,4 +1,4 @@
-"""Whether the results of a sample depend on the samples beside it in a batch."""
+"""A search for results of a sample that depend on the samples beside it in a batch."""
 
 from __future__ import annotations
 

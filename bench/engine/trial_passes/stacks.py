@@ -1,4 +1,4 @@
-"""Whether a stack of clients computes what a model from outside computes for each client alone."""
+"""The check that a stack computes what a model from outside computes for each client alone."""
 
 from __future__ import annotations
 
