@@ -377,7 +377,7 @@ class CsvFile(OwnFiles):
     def _names(self, blob: bytes) -> list[str]:
         """Read the names of the columns.
 
-        Raises UsageError unless they are distinct, and the column of labels is among them.
+        Raises UsageError unless all are named, distinct, and the column of labels is among them.
         """
         with io.TextIOWrapper(io.BytesIO(blob), "utf-8-sig", newline="") as text:
             names = next(csv.reader(text), [])
@@ -388,6 +388,11 @@ class CsvFile(OwnFiles):
             )
         if not any(names):
             raise self.problem("its first line, which names the columns, is empty: remove it")
+        if "" in names:
+            raise self.problem(
+                f"column {names.index('') + 1} has no name: name it, or leave it out if it numbers "
+                "the rows, as pandas writes it without index=False"
+            )
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             raise self.problem(f"the header has {_some(repeated)} more than once: rename columns")

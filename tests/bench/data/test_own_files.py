@@ -423,6 +423,7 @@ TABLES = {
     "an empty label": ("x,kind\n1,a\n2,\n", "row 2 has no label"),
     "another column": ("x,kinds\n1,a\n2,b\n", "did you mean kinds"),
     "a column twice": ("x,x,kind\n1,2,a\n", "more than once"),
+    "the numbers of rows": (",x,kind\n0,1,a\n1,2,b\n", "column 1 has no name"),
     "no numbers": ("kind\na\nb\n", "only column"),
     "semicolons": ("x;kind\n1;a\n", "separated by commas"),
     "very many columns": (f"{'x,' * 60_000}kind\n", "60,001 columns"),
