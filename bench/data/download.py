@@ -73,6 +73,11 @@ def md5_of(opened: BufferedIOBase, limit: int) -> str:
     return digest.hexdigest()
 
 
+def largest_in(packed: int) -> int:
+    """Return the bytes that a file may have which is packed in so many bytes."""
+    return max(SMALLEST, TIMES * packed)
+
+
 @dataclass(frozen=True)
 class Original:
     """A published file, or a zip archive that holds files of a data set under their names.
@@ -143,7 +148,7 @@ class Original:
         packed = bool(self.compressed) and file.suffix == COMPRESSED
         expected = self.md5 or (self.compressed if packed else None)
         with gzip.open(file) if packed and self.md5 else file.open("rb") as opened:
-            md5 = md5_of(opened, max(SMALLEST, TIMES * file.stat().st_size))
+            md5 = md5_of(opened, largest_in(file.stat().st_size))
         if expected not in (None, md5):
             raise EnvironmentProblem(
                 f"{file} is not the original file: expected md5 {expected}, "
@@ -296,7 +301,7 @@ def _unpack_members(archive: Path, names: Set[str], folder: Path) -> None:
 
 def _check_member(member: zipfile.ZipInfo) -> None:
     """Raise ValueError for a file in an archive that is too large for its packed size."""
-    bound = max(SMALLEST, TIMES * member.compress_size)
+    bound = largest_in(member.compress_size)
     if member.file_size > bound:
         raise ValueError(
             f"{member.filename} would have {member.file_size:,} bytes, and "

@@ -35,7 +35,7 @@ import numpy as np
 
 from bench.data import parquet
 from bench.data.dataset import Dataset, whole_numbers
-from bench.data.download import COMPRESSED, Original, md5_of
+from bench.data.download import COMPRESSED, Original, largest_in, md5_of
 from bench.data.file_loaders import FileLoader
 from bench.data.pickled import load_arrays, with_text_keys
 from bench.data.registry import DATASETS
@@ -163,13 +163,21 @@ class Cifar(Vision):
         return None
 
     def _unpacked(self, archive: Path) -> list[bytes]:
-        """Read the files in an archive; raises ValueError unless all originals are there."""
+        """Read the files in an archive.
+
+        Raises ValueError unless all originals are there, and none is too large for the archive.
+        """
         sums = {PurePosixPath(file.path).name: file.md5 for file in self.files}
+        bound = largest_in(archive.stat().st_size)
         blobs = {}
         with tarfile.open(archive) as opened:
             for member in opened:
                 name = PurePosixPath(member.name).name
                 content = opened.extractfile(member) if name in sums else None
+                if content and member.size > bound:
+                    raise ValueError(
+                        f"{name} in it would have {member.size:,} bytes of at most {bound:,}"
+                    )
                 if content:
                     blobs[name] = content.read()
         missing = sorted(sums.keys() - blobs.keys())

@@ -68,6 +68,14 @@ def test_cifars_archive_has_the_same_data(folder, cifar, tmp_path):
             cifar.read(place)
 
 
+def test_a_bomb_in_cifars_archive_is_refused(tmp_path):
+    files = {file.path: b"" for file in vision.CIFAR10.files}
+    files[vision.CIFAR10.files[0].path] = bytes(2**26 + 1)
+    formats.put(tmp_path / vision.CIFAR10.archive.path, tarred(files))
+    with pytest.raises(EnvironmentProblem, match="67,108,865 bytes of at most 67,108,864"):
+        vision.CIFAR10.read(tmp_path)
+
+
 def test_part_of_cifar_beside_its_archive(folder, cifar, tmp_path):
     whole = cifar.read(folder)
     (folder / cifar.files[0].path).unlink()
