@@ -19,6 +19,7 @@ from bench.execution import default_out
 from bench.terminal import words
 from bench.terminal.console import Parser, exit_status, print_json, say
 from bench.terminal.paths import result_folder, whole_path
+from bench.terminal.values import nonempty_path, nonempty_text
 from leaderboards import StoreError
 
 if TYPE_CHECKING:
@@ -70,10 +71,14 @@ def _parser() -> Parser:
     )
     merge = actions.add_parser("merge", help="bring the results of several folders into one")
     merge.add_argument(
-        "sources", nargs="+", type=Path, metavar="SRC", help="result folders, only read"
+        "sources", nargs="+", type=nonempty_path, metavar="SRC", help="result folders, only read"
     )
     merge.add_argument(
-        "--out", type=Path, required=True, metavar="DEST", help="result folder to write into"
+        "--out",
+        type=nonempty_path,
+        required=True,
+        metavar="DEST",
+        help="result folder to write into",
     )
     merge.add_argument(
         "--keep-both", action="store_true", help="keep results that should agree but do not"
@@ -91,7 +96,12 @@ def _parser() -> Parser:
         ("pull", _pull, "bring what a mirror has"),
     ):
         command = actions.add_parser(name, help=help_)
-        command.add_argument("url", metavar="URL", help="s3://, gs://, hdfs://, file:/// or a path")
+        command.add_argument(
+            "url",
+            type=nonempty_text,
+            metavar="URL",
+            help="s3://, gs://, hdfs://, file:/// or a path",
+        )
         _add_folder(command)
         command.set_defaults(action=action)
     for command in actions.choices.values():
@@ -101,7 +111,7 @@ def _parser() -> Parser:
 
 def _add_folder(command: argparse.ArgumentParser) -> None:
     default = "default: $FEDKD_OUT, or leaderboards if that is not set"
-    command.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=default)
+    command.add_argument("folder", nargs="?", type=nonempty_path, metavar="DIR", help=default)
 
 
 def _folder(path: Path | None) -> Path:

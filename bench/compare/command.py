@@ -23,7 +23,7 @@ from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.paths import folders_of
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
-from bench.terminal.values import split_list
+from bench.terminal.values import nonempty_text, split_list
 from bench.terminal.words import counted, flag
 from leaderboards.numbers import FORMS, NUMBERS, Number, number_named, unknown_metrics
 from leaderboards.selection import SHOWN, SHOWN_ON_CLIENTS, Selection, shown_of
@@ -104,6 +104,7 @@ def make_parser() -> Parser:
     add("--intervals", action="store_true", help="95 %% intervals instead of standard deviations")
     add(
         "--reference",
+        type=nonempty_text,
         metavar="ALGO",
         help="add differences from this algorithm, by seed; `best` is the best of each column",
     )

@@ -155,6 +155,8 @@ def _list(args: argparse.Namespace) -> None:
 def _prepare(args: argparse.Namespace) -> None:
     folder = data.data_dir(args.data_dir)
     names = _names(args)
+    if not names:
+        raise UsageError("prepare takes names of data sets, and got empty ones; list shows all")
     infos = {name: data.info(name) for name in names if name != weights.PRETRAINED}
     if weights.PRETRAINED in names:
         file = weights.fetch(folder, args.offline)

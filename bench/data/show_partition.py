@@ -24,7 +24,7 @@ from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import split
 from bench.errors import EnvironmentProblem, UsageError
 from bench.terminal.console import Parser, console, exit_status, say
-from bench.terminal.values import number, whole_number
+from bench.terminal.values import nonempty_path, number, whole_number
 from bench.terminal.words import DATA_DIR, LABEL, no_effect
 from leaderboards.rows.files import typed_file
 from leaderboards.shell_text import shell_command
@@ -74,7 +74,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--seed", type=whole_number, default=0, metavar="S", help="seed of the draws (default 0)"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw it; .svg or .png")
+    parser.add_argument(
+        "--plot", type=nonempty_path, metavar="FILE", help="also draw it; .svg or .png"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     parser.add_argument(

@@ -24,7 +24,7 @@ from bench.execution import default_out
 from bench.figures.catalogue import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.paths import beside_results, folders_of
-from bench.terminal.values import some_of, split_list
+from bench.terminal.values import nonempty_path, some_of, split_list
 from bench.terminal.words import IMPORT, counted
 from leaderboards.rows.files import atomic_file
 
@@ -73,7 +73,7 @@ def _parser() -> Parser:
     add("--all", action="store_true", help="whatever can be drawn")
     add(
         "--to",
-        type=Path,
+        type=nonempty_path,
         metavar="DIR",
         help="folder of the pictures (default: figures; with --board NAME, figures/NAME)",
     )

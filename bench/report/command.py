@@ -19,7 +19,7 @@ from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.paths import beside_results, folders_of
 from bench.terminal.render import note_superseded
-from bench.terminal.values import plain_text
+from bench.terminal.values import nonempty_path, plain_text
 from bench.terminal.words import counted
 from leaderboards.rows.files import typed_file
 
@@ -55,7 +55,7 @@ def _parser() -> Parser:
     add = parser.add_argument_group("the page").add_argument
     add(
         "--to",
-        type=Path,
+        type=nonempty_path,
         default=Path("report.html"),
         metavar="FILE",
         help="the page (default: report.html)",

@@ -23,10 +23,12 @@ _NO_PATH = (errno.ELOOP, errno.ENAMETOOLONG)
 def folders_of(words: Iterable[str] | None) -> list[Path]:
     """Return the named result folders without repeats, or the default one.
 
-    Raises UsageError if some do not exist.
+    Raises UsageError if some do not exist, or a name is empty.
     """
     names: list[str] = []
     for word in words or ():
+        if not word:
+            raise UsageError("--out takes a value, and got an empty one")
         # A folder may have a comma or a blank in its name, and many names are longer than one.
         names += [word] if is_folder(word) else split_list([word])
     folders = list(dict.fromkeys(map(Path, names)))

@@ -9,6 +9,7 @@ import re
 from argparse import ArgumentTypeError
 from collections.abc import Collection, Iterable
 from functools import partial
+from pathlib import Path
 
 from bench.execution import LOGS, TRACKS
 from bench.terminal.words import unknown
@@ -20,6 +21,21 @@ def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
     """Split `0.1 0.5`, `0.1,0.5` and `0.1, 0.5` alike; empty if the option was not given."""
     parts = [part.strip() for part in ",".join(words or ()).split(",")]
     return tuple(part for part in parts if part)
+
+
+def nonempty_text(text: str) -> str:
+    """Return a text of the command line; raises ArgumentTypeError if it is empty.
+
+    An empty path would be the current folder, and comes from a variable that is not set.
+    """
+    if not text:
+        raise ArgumentTypeError("it takes a value, and got an empty one")
+    return text
+
+
+def nonempty_path(text: str) -> Path:
+    """Return a path of the command line; raises as `nonempty_text`."""
+    return Path(nonempty_text(text))
 
 
 def plain_text(text: str) -> str:

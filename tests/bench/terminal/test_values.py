@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from rows import CURVE, sound_row, write
 
+from bench.boards import main as boards
 from bench.compare.command import main as compare
 from bench.compare.filters import filters
+from bench.data.command import main as data
 from bench.errors import UsageError
+from bench.figures.command import main as figures
 from bench.report.command import main as report
 from bench.terminal.console import Parser
 from bench.terminal.values import (
@@ -35,6 +40,37 @@ def test_text_that_is_not_utf8_is_refused(
         command()
     assert ended.value.code == 2
     assert "is not UTF-8" in capsys.readouterr().err
+
+
+EMPTY = [
+    lambda: boards(["merge", "board", "--out", ""]),
+    lambda: boards(["merge", "", "--out", "all"]),
+    lambda: boards(["validate", ""]),
+    lambda: boards(["push", "", "board"]),
+    lambda: compare(["--out", ""]),
+    lambda: compare(["--out", "board", "--reference", ""]),
+    lambda: figures(["--out", "board", "--all", "--to", ""]),
+    lambda: report(["--out", "board", "--to", ""]),
+    lambda: data(["prepare", ""]),
+]
+
+
+@pytest.mark.parametrize("command", EMPTY)
+def test_an_empty_word_is_refused(
+    command: Callable[[], object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(tmp_path / "here" / "board", [(sound_row(CURVE), CURVE)])
+    monkeypatch.chdir(tmp_path / "here")
+    try:
+        status = command()
+    except SystemExit as ended:
+        status = ended.code
+    assert status == 2
+    assert "empty" in capsys.readouterr().err
+    assert [path.name for path in Path().iterdir()] == ["board"]
 
 
 def test_names_keep_the_allowed_order() -> None:
