@@ -13,12 +13,14 @@ from __future__ import annotations
 import csv
 import io
 import os
+import unicodedata
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -50,6 +52,7 @@ MOST_COLUMNS = 50_000  # of a CSV file
 MOST_CLASSES = 1_000  # of a column of labels; a measured quantity has more values
 BLOCK = 2**24  # bytes that hold at least one line of a CSV file
 SHOWN = 8  # names in a message
+UPRIGHT = 1  # the EXIF orientation of an image whose first row is its top
 GREY = ("1", "L", "LA")  # modes of Pillow that one channel of 8 bits holds
 COLOURED = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
 
@@ -170,7 +173,8 @@ class ImageFolder(OwnFiles):
     """A folder of images by class, or with `train` and `test`, each such a folder.
 
     Classes are numbered in the order of their names, and the images of a class are in the order of
-    theirs. Hidden files, and files beside the folders of classes, are not read.
+    theirs. Hidden files, and files beside the folders of classes, are not read. Transparency is
+    left out.
     """
 
     prefix: ClassVar[str] = "folder"
@@ -247,7 +251,10 @@ class ImageFolder(OwnFiles):
                 )
             if not images:
                 raise self.problem(f"{place} has no images: add some, or remove the folder")
-            classes[place.name] = images
+            name = _composed(place.name)
+            if name in classes:
+                raise self.problem(f"{folder} has two folders of the name {name}: rename one")
+            classes[name] = images
         return classes
 
     def _listed(self, folder: Path) -> tuple[list[Path], list[Path]]:
@@ -258,7 +265,7 @@ class ImageFolder(OwnFiles):
         folders: list[Path] = []
         files: list[Path] = []
         with self.reading(folder), os.scandir(folder) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
+            for entry in sorted(entries, key=lambda entry: _composed(entry.name)):
                 path = Path(entry.path)
                 if entry.name.startswith("."):
                     continue
@@ -301,8 +308,12 @@ class ImageFolder(OwnFiles):
         return channels, rows, columns
 
     def _header(self, file: Path) -> tuple[str, tuple[int, int]]:
-        """Return the mode, and columns and rows, of an image, without decoding it."""
+        """Return the mode, and columns and rows, of an image, without decoding it.
+
+        Raises UsageError for files that cannot be read as one upright image.
+        """
         from PIL import Image, UnidentifiedImageError
+        from PIL.ExifTags import Base
 
         with self.reading(file), open_regular(file) as opened:
             try:
@@ -312,6 +323,9 @@ class ImageFolder(OwnFiles):
                 ):
                     mode = image.mode
                     size = image.size
+                    frames = getattr(image, "n_frames", 1)
+                    # PNG's own method decodes the image, whose size is not checked yet.
+                    exif = Image.Image.getexif(image)
             except UnidentifiedImageError:
                 formats = ", ".join(parquet.FORMATS)
                 raise self.problem(
@@ -324,6 +338,14 @@ class ImageFolder(OwnFiles):
         if mode not in GREY + COLOURED:
             raise self.problem(
                 f"{file} has pixels of mode {mode}: convert it to 8 bits, grey or RGB"
+            )
+        if frames > 1:
+            raise self.problem(f"{file} has {frames:,} frames: save each as an image of its own")
+        orientation = exif.get(Base.Orientation, UPRIGHT)
+        if orientation != UPRIGHT:
+            raise self.problem(
+                f"{file} is stored turned or mirrored (EXIF orientation {orientation}): save it "
+                "upright, as PIL.ImageOps.exif_transpose does"
             )
         if size[0] * size[1] > MOST_PIXELS:
             raise self.problem(
@@ -431,10 +453,10 @@ class CsvFile(OwnFiles):
 
     def _labels(self, texts: Sequence[str]) -> Labels:
         """Number the labels of N rows; returns (N,) numbers from 0."""
-        values = [text.strip() for text in texts]
+        values = [_composed(text.strip()) for text in texts]
         if "" in values:
             raise self.problem(f"row {values.index('') + 1} has no label in {self.label!r}")
-        order = _by_value if all(map(_is_whole, values)) else str
+        order = int if all(map(_is_whole, values)) else str
         classes = sorted(set(values), key=order)
         if len(classes) < 2:
             raise self.problem(
@@ -445,8 +467,24 @@ class CsvFile(OwnFiles):
                 f"{self.label!r} has {len(classes):,} values in {len(values):,} rows, "
                 f"and at most {MOST_CLASSES:,} classes are allowed: name the column of classes"
             )
+        self._check_numbers(classes)
         numbers = {name: number for number, name in enumerate(classes)}
         return np.array([numbers[value] for value in values], np.int64)
+
+    def _check_numbers(self, classes: Sequence[str]) -> None:
+        """Raise UsageError if two labels are one number, as 1 and 1.0 are."""
+        spellings: dict[Decimal, str] = {}
+        for label in classes:
+            try:
+                number = Decimal(label)
+            except InvalidOperation:
+                continue
+            other = spellings.setdefault(number, label)
+            if other != label:
+                raise self.problem(
+                    f"labels {other!r} and {label!r} in {self.label!r} are one number: "
+                    "write it in one way"
+                )
 
     def _numbers(self, column: pa.ChunkedArray, name: str) -> NDArray[np.float32]:
         """Convert a column of text to (N,) numbers.
@@ -489,8 +527,9 @@ def _is_whole(text: str) -> bool:
     return text.removeprefix("-").isdecimal() and len(text) < SHOWN
 
 
-def _by_value(text: str) -> tuple[int, str]:
-    return int(text), text  # 1 and 01 are two classes, in one order
+def _composed(text: str) -> str:
+    """Return a text whose accented letters are one character each, however it was written."""
+    return unicodedata.normalize("NFC", text)
 
 
 def _size(size: tuple[int, int]) -> str:

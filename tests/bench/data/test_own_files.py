@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import assert_equal_results, run
-from PIL import Image
+from PIL import ExifTags, Image
 
 from algorithms.entry_points import names_of_rows
 from bench import data
@@ -131,6 +131,17 @@ def test_labels_and_names_may_be_odd(tmp_path: Path) -> None:
     latin = os.fsencode(tmp_path) + b"/d/cat/caf\xe9.png"
     os.rename(tmp_path / "d" / "cat" / "0.png", latin)  # noqa: PTH104 (bytes)
     assert data.info(data.named("folder:d")).num_classes == 2
+
+
+@pytest.mark.parametrize("accented", ["caf\u00e9", "cafe\u0301"])
+def test_accents_are_read_in_either_form(accented: str, tmp_path: Path) -> None:
+    """`cafes` is between both forms in the order of characters."""
+    images(tmp_path / "d", (accented, "cafes"))
+    brightness = data.load("folder:d").train_x.reshape(2, -1).mean(axis=1)
+    assert brightness[0] > brightness[1]
+    forms = "x,kind\n" + "1,caf\u00e9\n2,cafe\u0301\n3,dog\n" * 5
+    (tmp_path / "t.csv").write_text(forms, encoding="utf-8")
+    assert data.info(data.named("csv:t.csv", "kind")).num_classes == 2
 
 
 # What makes two runs the same
@@ -379,6 +390,22 @@ def _parts(*folders: str) -> Change:
     return change
 
 
+def _turned(path: str) -> Change:
+    """One more image, upside down."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 3
+    return lambda root: Image.new("RGB", (SIDE, SIDE)).save(root / path, exif=exif)
+
+
+def _animated(root: Path) -> None:
+    frames = [Image.new("RGB", (SIDE, SIDE), colour) for colour in ("red", "blue")]
+    frames[0].save(root / "cat" / "x.gif", save_all=True, append_images=frames[1:])
+
+
+def _twice_named(root: Path) -> None:
+    images(root, ("caf\u00e9", "cafe\u0301"))
+
+
 FOLDERS: dict[str, tuple[Change, str]] = {
     "a link to an image": (lambda root: (root / "cat" / "x.png").symlink_to("0.png"), "link"),
     "a link to a class": (lambda root: (root / "elk").symlink_to("cat"), "link"),
@@ -389,6 +416,10 @@ FOLDERS: dict[str, tuple[Change, str]] = {
     "an image that is much too large": (_bomb(40_000), "more than 1,048,576 pixels"),
     "an image of another size": (_image("dog/x.png", side=7), "7x7"),
     "an image of 32 bits": (_image("dog/x.tif", "I"), "mode I"),
+    "an image that EXIF turns": (_turned("cat/x.jpg"), "EXIF orientation 3"),
+    "a PNG that EXIF turns": (_turned("cat/x.png"), "EXIF orientation 3"),
+    "an animation": (_animated, "2 frames"),
+    "one name written in two ways": (_twice_named, "two folders of the name café"),
     "a folder in a class": (lambda root: (root / "cat" / "more").mkdir(), "more"),
     "a class without images": (_empty, "no images"),
     "one class": (_one_class, "found dog"),
@@ -421,6 +452,7 @@ TABLES = {
     "a shorter row": ("x,y,kind\n1,2,a\n1,b\n", "2"),
     "one class": ("x,kind\n1,a\n2,a\n", "one value 'a'"),
     "an empty label": ("x,kind\n1,a\n2,\n", "row 2 has no label"),
+    "one number in two ways": ("x,kind\n1,1\n2,1.0\n", "labels '1' and '1.0'"),
     "another column": ("x,kinds\n1,a\n2,b\n", "did you mean kinds"),
     "a column twice": ("x,x,kind\n1,2,a\n", "more than once"),
     "the numbers of rows": (",x,kind\n0,1,a\n1,2,b\n", "column 1 has no name"),
