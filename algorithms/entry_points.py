@@ -214,7 +214,7 @@ def module_name(module: str) -> str:
 def source_of(part: Any) -> tuple[str, set[str]]:
     """Return the source of a class or function of a notebook, and of what it uses of that notebook.
 
-    These are classes and functions, of which this holds in turn, and the values of plain variables.
+    These are classes and functions, of which this holds in turn, and the values of variables.
 
     Returns:
         The source, and the names of the modules of the user's own files that it uses.
@@ -240,11 +240,35 @@ def source_of(part: Any) -> tuple[str, set[str]]:
             elif isinstance(value, type | FunctionType):
                 modules.add(value.__module__)
             elif isinstance(value, ModuleType):
-                modules.add(value.__name__)
-            elif isinstance(value, PLAIN):
-                texts[name] = repr(value)
+                modules |= _modules_below(value, name, definition)
+            else:
+                texts[name] = _text_of(value)
     text = "\n".join(f"{name} = {texts[name]}" for name in sorted(texts))
     return text, set(filter(_is_users_own, modules))
+
+
+def _text_of(value: Any) -> str:
+    """Return a text that tells a plain value, an array, a tensor or a set from another of its type.
+
+    Of other objects it is the type: their `repr` may be that of their place in memory.
+    """
+    if isinstance(value, set | frozenset):
+        return repr(sorted(map(repr, value)))
+    if hasattr(value, "tolist"):
+        return f"{getattr(value, 'dtype', type(value))} {value.tolist()}"
+    return repr(value) if isinstance(value, PLAIN) else type(value).__name__
+
+
+def _modules_below(module: ModuleType, name: str, definition: ast.AST) -> set[str]:
+    """Return the names of a module, and of its modules that a definition reaches by its `name`."""
+    modules = {module.__name__}
+    for node in ast.walk(definition):
+        dotted = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        base, _, rest = dotted.partition(".")
+        below = f"{module.__name__}.{rest}"
+        if base == name and below in sys.modules:
+            modules.add(below)
+    return modules
 
 
 def _is_users_own(module: str) -> bool:

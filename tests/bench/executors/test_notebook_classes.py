@@ -139,6 +139,40 @@ def test_its_version_follows_imported_files(
     assert key_of(cell(source).MyProx) != key
 
 
+@pytest.mark.parametrize("line", ["import mine.part", "import mine.part as used"])
+def test_its_version_follows_a_packages_module(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("mine", "mine.part"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    file = tmp_path / "mine" / "part.py"
+    file.parent.mkdir()
+    (file.parent / "__init__.py").touch()
+    file.write_text("def term(local, message):\n    return 0.0\n")
+    used = line.rpartition(" ")[2]
+    source = f"{line}\n{CELL.replace('* proximal(', f'* {used}.term(')}"
+    key = key_of(cell(source).MyProx)
+    file.write_text("def term(local, message):\n    return 1.0\n")
+    assert key_of(cell(source).MyProx) != key
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [
+        ("{'a', 'b'}", "{'a', 'c'}"),
+        ("torch.arange(3000)", "torch.arange(3000).flip(0)"),
+        ("torch.zeros(2)", "torch.zeros(2, dtype=torch.float64)"),
+        ("torch.zeros(2).numpy()", "torch.ones(2).numpy()"),
+    ],
+)
+def test_its_version_follows_sets_and_arrays(cell: Cell, value: str, other: str) -> None:
+    source = "import torch\n" + CELL.replace("0.5", value)
+    key = key_of(cell(source).MyProx)
+    assert key_of(cell(source).MyProx) == key
+    assert key_of(cell(source.replace(value, other)).MyProx) != key
+
+
 def test_a_class_without_source_is_refused(cell: Cell) -> None:
     with pytest.raises(UsageError, match="source of MyProx"):
         trainable(cell(CELL, keep=False).MyProx)

@@ -11,7 +11,9 @@ from bench.data import splits
 from bench.errors import UsageError
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
+from bench.planning.run_spec import setting_identity
 from bench.sweep.command import main
+from leaderboards.rows.schema import canonical_json
 
 
 def test_a_model_has_one_name_whatever_the_order_of_its_forms() -> None:
@@ -165,3 +167,12 @@ def test_what_cannot_run_here_is_noted() -> None:
     assert set(plan.notes) - set(everything.notes) == {"left out: fedbn needs more samples"}
     names = {run_spec.algorithm for run_spec in plan.run_specs}
     assert {run_spec.algorithm for run_spec in everything.run_specs} - names == {"fedbn"}
+
+
+def test_rows_of_a_search_have_its_algorithm_and_setting() -> None:
+    options = SweepOptions(("fedprox",), search="optuna", num_samples=2)
+    fedprox = make_plan(SweepOptions(("fedprox",))).run_specs[0]
+    setting = canonical_json(setting_identity(fedprox.setting))
+    other = canonical_json(setting_identity(fedprox.setting) | {"rounds": 7})
+    rows = [("fedprox", setting), ("fedprox", other), ("fedavg", setting), ("fedavg", other)]
+    assert make_plan(options).of_searches(rows) == {("fedprox", setting)}
