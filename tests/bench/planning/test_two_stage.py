@@ -241,6 +241,11 @@ def test_what_has_no_two_stages_is_refused(options: dict[str, Any]) -> None:
         plan_of("fedavg", **options)
 
 
+def test_own_values_that_contradict_are_refused() -> None:
+    with pytest.raises(UsageError, match="no combination keeps beta <= gamma"):
+        plan_of("fedcad", values={"beta": ("0.9",), "gamma": ("0.1", "0.2")})
+
+
 def test_rates_far_apart_have_numbers_between() -> None:
     for rates in ([1e-300, 1e300], [1e-320, 1.0]):
         for best in rates:
