@@ -116,6 +116,12 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("bench/engine/trial_passes/functions.py", "check_function", "20", "21"): (
         "a module and its network are compared at other values, the same for both"
     ),
+    ("bench/engine/trial_passes/passes.py", "trial", "0", "1"): (
+        "a module and its network are compared at other first weights, the same for both"
+    ),
+    ("bench/executors/trials.py", "ECHO_SECONDS", "1.0", "2.0"): (
+        "an echo of SIGTERM comes within either"
+    ),
     ("bench/executors/ray_executor.py", "ByContest.__init__", "super().__init__()", "pass"): (
         "Ray's own class only tells Ray's statistics of use which kind of rule there is"
     ),
