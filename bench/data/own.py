@@ -456,8 +456,9 @@ class CsvFile(OwnFiles):
         values = [_composed(text.strip()) for text in texts]
         if "" in values:
             raise self.problem(f"row {values.index('') + 1} has no label in {self.label!r}")
-        order = int if all(map(_is_whole, values)) else str
-        classes = sorted(set(values), key=order)
+        classes = sorted(set(values))
+        if all(map(_is_whole, classes)):
+            classes.sort(key=int)
         if len(classes) < 2:
             raise self.problem(
                 f"{self.label!r} has the one value {classes[0]!r}: at least two classes are needed"

@@ -453,6 +453,7 @@ TABLES = {
     "one class": ("x,kind\n1,a\n2,a\n", "one value 'a'"),
     "an empty label": ("x,kind\n1,a\n2,\n", "row 2 has no label"),
     "one number in two ways": ("x,kind\n1,1\n2,1.0\n", "labels '1' and '1.0'"),
+    "one number with a zero": ("x,kind\n1,1\n2,01\n", "labels '01' and '1'"),
     "another column": ("x,kinds\n1,a\n2,b\n", "did you mean kinds"),
     "a column twice": ("x,x,kind\n1,2,a\n", "more than once"),
     "the numbers of rows": (",x,kind\n0,1,a\n1,2,b\n", "column 1 has no name"),
