@@ -181,7 +181,7 @@ def snapshots(repository: str, kind: str) -> list[Path]:
     from huggingface_hub import constants
 
     copy = Path(constants.HF_HUB_CACHE, f"{kind}--{repository.replace('/', '--')}")
-    versions = (copy / "snapshots").glob("*")
+    versions = [place for place in (copy / "snapshots").glob("*") if place.is_dir()]
     return sorted(versions, key=lambda place: place.stat().st_mtime, reverse=True)
 
 
@@ -198,9 +198,17 @@ def subfolders(folder: Path) -> list[Path]:
 def _folders_in(folder: Path) -> list[Path]:
     """List the folders in a folder; none if it cannot be read."""
     with suppress(OSError), os.scandir(folder) as entries:
-        folders = (Path(entry.path) for entry in entries if entry.is_dir() and entry.name[0] != ".")
+        folders = (Path(entry.path) for entry in entries if _is_shown_folder(entry))
         return sorted(islice(folders, SUBFOLDERS))
     return []
+
+
+def _is_shown_folder(entry: os.DirEntry[str]) -> bool:
+    """Tell whether an entry of a folder is a folder that is not hidden."""
+    try:
+        return entry.is_dir() and entry.name[0] != "."
+    except OSError:  # such as that of a link to itself
+        return False
 
 
 def mending(name: str, folder: Path) -> str:

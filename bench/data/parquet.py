@@ -61,7 +61,8 @@ def find(folder: Path, repository: str, part: str, configuration: str = "") -> l
 def _shards(place: Path, part: str, kind: str) -> list[Path]:
     """List the tables of a part in a folder; [] if some are missing."""
     for pattern in (f"{part}-*{kind}", f"{part}{kind}", f"{part}/[0-9]*{kind}"):
-        files = sorted(place.glob(pattern))
+        # The hub client's cache keeps links to files that it may have lost.
+        files = sorted(file for file in place.glob(pattern) if file.is_file())
         if files:
             stated = [SHARDS.search(file.name) for file in files]
             totals = {int(total[1]) for total in stated if total}

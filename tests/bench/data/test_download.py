@@ -217,3 +217,17 @@ def test_downloads_are_not_mixed(tmp_path, first):
     assert parquet.find(tmp_path, "a/b", "train") == whole
     formats.put(tmp_path / "data" / "train-00000-of-00002.parquet", b"")
     assert parquet.find(tmp_path, "a/b", "train") == []
+
+
+def test_links_to_lost_files_are_missing(tmp_path):
+    """The hub client's cache links versions' files to others, which may be deleted."""
+    snapshots = tmp_path / "hub/datasets--uoft-cs--cifar10/snapshots"
+    snapshots.mkdir(parents=True)
+    (snapshots / "lost").symlink_to("nowhere")
+    part = snapshots / "version/plain_text/train-00000-of-00001.parquet"
+    part.parent.mkdir(parents=True)
+    part.symlink_to("nowhere")
+    repository = ("uoft-cs/cifar10", "train", "plain_text")
+    assert parquet.find(tmp_path / "cifar10", *repository) == []
+    part.with_name("nowhere").touch()
+    assert parquet.find(tmp_path / "cifar10", *repository) == [part]

@@ -75,6 +75,16 @@ def test_folders_are_looked_into_down_to_the_second_level(
     assert subfolders(tmp_path / "file") == []
 
 
+def test_a_looping_link_hides_no_folder(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "loop").symlink_to("loop")
+        (tmp_path / name / "z").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    expected = ["a", "b", "a/z", "b/z"]
+    assert subfolders(tmp_path) == [tmp_path / name for name in expected]
+
+
 @pytest.mark.parametrize(
     ("names", "text"),
     [
