@@ -53,8 +53,6 @@ MOST_CLASSES = 1_000  # of a column of labels; a measured quantity has more valu
 BLOCK = 2**24  # bytes that hold at least one line of a CSV file
 SHOWN = 8  # names in a message
 UPRIGHT = 1  # the EXIF orientation of an image whose first row is its top
-GREY = ("1", "L", "LA")  # modes of Pillow that one channel of 8 bits holds
-COLOURED = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
 
 Part = tuple["Inputs", "Labels"]
 
@@ -298,7 +296,7 @@ class ImageFolder(OwnFiles):
                     f"and {files[0]} {_size(first)}; resize them"
                 )
         columns, rows = first or (0, 0)
-        channels = 1 if modes <= {*GREY} else 3
+        channels = 1 if modes <= {*parquet.GREY} else 3
         total = len(files) * channels * rows * columns
         if total > MOST_BYTES:
             raise self.problem(
@@ -335,7 +333,7 @@ class ImageFolder(OwnFiles):
                 raise self.problem(
                     f"{file} has more than {MOST_PIXELS:,} pixels: make it smaller"
                 ) from None
-        if mode not in GREY + COLOURED:
+        if mode not in parquet.GREY + parquet.COLOURED:
             raise self.problem(
                 f"{file} has pixels of mode {mode}: convert it to 8 bits, grey or RGB"
             )

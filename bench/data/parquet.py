@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,10 @@ IMAGES = ("image", "img")  # names of the column of images, and of that of label
 LABELS = ("label", "fine_label")
 # Of images. Other formats of Pillow start programs or fill memory on what a file says.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+# Modes of Pillow that one channel of 8 bits holds, and that three do. It cuts wider pixels off at
+# 255 without a word.
+GREY = ("1", "L", "LA")
+COLOURED = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
 SHARDS = re.compile(r"-of-(\d+)")  # in a name: the number of files of the part
 
 
@@ -99,8 +104,14 @@ def images(cells: Sequence[Any], shape: tuple[int, ...]) -> Images:
     """
     pixels = np.empty((len(cells), *shape), np.uint8)
     for row, cell in enumerate(cells):
+        blob = cell.get("bytes") if isinstance(cell, dict) else None
+        if blob is None:
+            raise ValueError(
+                f"row {row}: an image is a struct whose field bytes has its file, got "
+                f"{reprlib.repr(cell)}"
+            )
         try:
-            pixels[row] = decoded(cell["bytes"], shape)
+            pixels[row] = decoded(blob, shape)
         except Exception as problem:
             raise ValueError(f"row {row}: {with_its_kind(problem)}") from problem
     return pixels
@@ -137,11 +148,18 @@ def decoded(blob: bytes, shape: tuple[int, ...]) -> Images:
     """Decode an image to (C, H, W) pixels, grey or coloured by the channels of `shape`.
 
     Raises:
-        ValueError: it has another size; other errors if it is not an image.
+        ValueError: it is no image, or has another size or wider pixels; other errors if it is
+            damaged.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    with Image.open(io.BytesIO(blob), formats=FORMATS) as image:
+    try:
+        opened = Image.open(io.BytesIO(blob), formats=FORMATS)
+    except UnidentifiedImageError:
+        raise ValueError(f"{len(blob):,} bytes that are no {', '.join(FORMATS)}") from None
+    with opened as image:
+        if image.mode not in GREY + COLOURED:
+            raise ValueError(f"an image of mode {image.mode}, and 8 bits, grey or RGB, are read")
         if image.size != (shape[2], shape[1]):
             raise ValueError(f"an image of {image.size[1]}x{image.size[0]} pixels")
         pixels = np.asarray(image.convert("L" if shape[0] == 1 else "RGB"))

@@ -224,7 +224,8 @@ class TinyImageNet(FileLoader):
         tree = self._tree(folder)
         if tree:
             names = [file.relative_to(tree.parent).as_posix() for file in _files_of(tree)]
-            return self._images(names, lambda name: (tree.parent / name).read_bytes())
+            with self.reading(tree, folder):
+                return self._images(names, lambda name: (tree.parent / name).read_bytes())
         train, test = (
             parquet.labelled(part, self.info.input_shape) for part in self.tables(folder)
         )
@@ -255,23 +256,33 @@ class TinyImageNet(FileLoader):
         Args:
             names: of all files, each beginning with the name of their folder.
             read: reads a file by its name.
+
+        Raises:
+            ValueError: an image is of no listed class, or an annotation of no image.
         """
         base = names[0].partition("/")[0]
         classes = sorted(read(f"{base}/{NAMES}").decode().split())
         labels = {wnid: label for label, wnid in enumerate(classes)}
-        annotations = read(f"{base}/{ANNOTATIONS}").decode().splitlines()
+        annotations = read(f"{base}/{ANNOTATIONS}").decode()
         train_images = []
         path_of = {}  # file name -> path, of the validation part
         for name in sorted(name for name in names if name.endswith(".JPEG")):
             parts = name.split("/")
             if name.startswith(f"{base}/train/"):
+                if parts[2] not in labels:
+                    raise ValueError(f"{name}: {NAMES} has no class {parts[2]}")
                 train_images.append((name, labels[parts[2]]))
             # In some copies the images are in folders of their classes.
             elif name.startswith(f"{base}/val/"):
                 path_of[parts[-1]] = name
         test_images = []
-        for fields in sorted(line.split() for line in annotations):
-            test_images.append((path_of[fields[0]], labels[fields[1]]))
+        for image, wnid in _annotated(annotations):
+            if image not in path_of or wnid not in labels:
+                raise ValueError(
+                    f"{ANNOTATIONS}: {image} is of {wnid}, and there is no such image below val, "
+                    f"or no such class in {NAMES}, or the image is there twice"
+                )
+            test_images.append((path_of.pop(image), labels[wnid]))
         train = self._decode(read, train_images)
         return Dataset.of(self.name, train, self._decode(read, test_images))
 
@@ -286,6 +297,17 @@ class TinyImageNet(FileLoader):
             except Exception as problem:
                 raise ValueError(f"{path}: {problem}") from problem
         return pixels, np.array([label for _, label in images], np.int64)
+
+
+def _annotated(text: str) -> list[tuple[str, str]]:
+    """List the image and the class of each line, sorted; raises ValueError if a line has fewer."""
+    pairs = []
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split()
+        if len(fields) < 2:
+            raise ValueError(f"{ANNOTATIONS}, line {number}: no image and class, but {line!r}")
+        pairs.append((fields[0], fields[1]))
+    return sorted(pairs)
 
 
 def _files_of(tree: Path) -> list[Path]:
@@ -310,7 +332,7 @@ def _relative_of_mnist(
     )
     return Idx(
         info=DATASETS[name],
-        form=IDX_FORM,
+        form=f"{IDX_FORM}, or a table of images" if repository else IDX_FORM,
         files=files,
         repository=repository,
         configuration=name if repository else "",
@@ -373,7 +395,7 @@ USPS = Vision(
 )
 SVHN = Vision(
     info=DATASETS["svhn"],
-    form="a MATLAB file of images X and labels y",
+    form="a MATLAB file of images X and labels y, or a table of images",
     files=(
         Original("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", ("SVHN/train_32x32.mat",)),
         Original("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", ("SVHN/test_32x32.mat",)),
@@ -385,7 +407,7 @@ SVHN = Vision(
 )
 CIFAR10 = Cifar(
     info=DATASETS["cifar10"],
-    form="a pickled dictionary of images and labels",
+    form="a pickled dictionary of images and labels, or a table of images",
     files=(
         Original("cifar-10-batches-py/data_batch_1", "c99cafc152244af753f735de768cd75f"),
         Original("cifar-10-batches-py/data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec"),
@@ -401,7 +423,7 @@ CIFAR10 = Cifar(
 )
 CIFAR100 = Cifar(
     info=DATASETS["cifar100"],
-    form="a pickled dictionary of images and labels",
+    form="a pickled dictionary of images and labels, or a table of images",
     files=(
         Original("cifar-100-python/train", "16019d7e3df5f24257cddd939b257f8d"),
         Original("cifar-100-python/test", "f0ef6b0ae62326f3e7ffdfab6717acfc"),

@@ -6,6 +6,7 @@ import io
 import math
 import shutil
 import string
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -408,6 +409,60 @@ def test_both_forms_of_tiny_imagenet_agree(folder, tiny, tmp_path):
     formats.images_table(file, blobs, label=[1] * len(blobs))
     with pytest.raises(EnvironmentProblem, match="1 of 3 classes"):
         loader.read(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("path", "changed", "message"),
+    [
+        ("train/n04/images/n04_0.JPEG", lambda _: b"", r"n04_0.JPEG: wnids.txt has no class n04"),
+        ("val/val_annotations.txt", lambda text: text + b"\nval_0.JPEG", "line 7: .*'val_0.JPEG'"),
+        ("val/val_annotations.txt", lambda text: text.replace(b"_1", b"_0", 1), "val_0.JPEG is of"),
+        ("val/val_annotations.txt", lambda text: text.replace(b"_1", b"_9", 1), "val_9.JPEG is of"),
+        ("val/val_annotations.txt", lambda text: text.replace(b"n03", b"n9", 1), "0.JPEG is of n9"),
+    ],
+    ids=["class of an image", "cut line", "image twice", "image missing", "class of a line"],
+)
+def test_holes_of_tiny_imagenet_are_named(folder, tiny, path, changed, message):
+    loader, files = tiny
+    path = f"tiny-imagenet-200/{path}"
+    files = {**files, path: changed(files.get(path, b""))}
+    originals = put_all(vision.TINY_IMAGENET, folder, [formats.zipped(files)])
+    with pytest.raises(EnvironmentProblem, match=message):
+        replace(loader, files=originals).read(folder)
+    next(folder.glob("*.zip")).unlink()
+    for name, blob in files.items():
+        formats.put(folder / name, blob)
+    with pytest.raises(EnvironmentProblem, match=rf"^{folder}/tiny-imagenet-200: .*{message}"):
+        loader.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (None, "row 1: .* got None"),
+        (b"file", "row 1: .* got b'file'"),
+        ({"bytes": None, "path": "x.png"}, "row 1: .* 'x.png'"),
+        ({"path": "x.png"}, "row 1: .* 'x.png'"),
+        ([[0, 255]], r"row 1: .* got \[\[0, 255\]\]"),
+        ({"bytes": b"file"}, "row 1: .*: 4 bytes that are no PNG"),
+    ],
+)
+def test_other_cells_are_no_images(cell: Any, message: str) -> None:
+    sound = {"bytes": formats.encoded(np.zeros((3, 2), np.uint8))}
+    assert parquet.images([sound], (1, 3, 2)).shape == (1, 1, 3, 2)
+    with pytest.raises(ValueError, match=message):
+        parquet.images([sound, cell], (1, 3, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "pixels"),
+    [("PNG", np.full((3, 2), 40_000, np.uint16)), ("TIFF", np.full((3, 2), 0.5, np.float32))],
+    ids=["16 bits", "fractions"],
+)
+def test_wider_pixels_are_refused(kind: str, pixels: np.ndarray) -> None:
+    """Pillow would cut them off at 255."""
+    with pytest.raises(ValueError, match=r"an image of mode .* 8 bits"):
+        parquet.decoded(formats.encoded(pixels, kind), (1, 3, 2))
 
 
 def test_height_comes_before_width() -> None:
