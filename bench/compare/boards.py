@@ -12,7 +12,6 @@ from bench.compare.choice import selection, selection_options
 from bench.errors import UsageError
 from bench.terminal.paths import is_folder
 from bench.terminal.toml import TOML_BYTES, toml_values
-from bench.terminal.values import some_of
 from bench.terminal.words import OUTS, flag, unknown
 from leaderboards.rows.files import read_regular
 from leaderboards.selection import Selection
@@ -21,6 +20,7 @@ from leaderboards.shell_text import typed
 # The folder of the result folders that ship with the package.
 BOARDS = Path(leaderboards.__file__).parent
 BOARD_FILE = "board.toml"
+ENTRIES = ("options", "metrics")  # of the file
 
 
 def result_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -99,8 +99,9 @@ def board_facts(folder: Path) -> dict[str, list[str]]:
         facts = toml_values(content)
     except ValueError as error:
         raise UsageError(f"{file} is no TOML file: {error}") from None
-    some_of(list(facts), ("options", "metrics"), f"entry of {file}")
     for name, value in facts.items():
+        if name not in ENTRIES:
+            raise unknown(f"entry of {file}", name, ENTRIES)
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             raise UsageError(f"{file}: {name} is a list of texts, got {value!r}")
     metrics = facts.get("metrics", ["any"])

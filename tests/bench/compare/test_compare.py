@@ -341,6 +341,8 @@ def test_a_board_without_a_file_has_no_options(
         ('options = ["--tuned=lr", "fedgkd-4"]', "got 'fedgkd-4'"),
         ('options = ["--chosen-by=luck"]', "board.toml: argument --chosen-by: invalid choice"),
         ('option = ["--tuned=lr"]', "no entry of .*board.toml 'option' .did you mean options"),
+        ('"options,metrics" = ["--tuned=lr"]', "no entry of .*board.toml 'options,metrics'"),
+        ('"" = ["--tuned=lr"]', "no entry of .*board.toml ''"),
         ('metrics = "last10"', "board.toml: metrics is a list of texts, got 'last10'"),
         ("metrics = []", r"at least one and each once, got \[\]"),
         ('metrics = ["final", "final"]', "each once"),
