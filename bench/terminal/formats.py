@@ -75,7 +75,9 @@ def _bars(cells: Sequence[str]) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+    """Escape what would end the cell or be HTML, a link or an image, which fetches its address."""
+    escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("](", "]\\(")
+    return escaped.replace("<", "&lt;").replace("\n", " ")
 
 
 def _markdown_code(text: str) -> str:

@@ -160,6 +160,8 @@ def test_code_in_markdown_has_no_backtick() -> None:
     assert formats._markdown_code("a`b|c\nd") == "`a'b\\|c d`"
     assert formats._markdown_code("") == ""
     assert formats._markdown_text("a|b<c\nd") == "a\\|b&lt;c d"
+    assert formats._markdown_text("![x](http://y)") == r"![x]\(http://y)"
+    assert formats._markdown_text(r"a\|b") == r"a\\\|b"
 
 
 # CSV and JSON
