@@ -207,7 +207,7 @@ def typed_file(path: Path) -> Iterator[BinaryIO]:
 def write_table(table: pa.Table, path: Path) -> None:
     """Write a table to a file, which appears whole or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _temporary(path.parent) as temporary:
+    with _temporary(path.parent) as temporary, _errors_naming(path, temporary):
         _write(table.schema, [table], temporary)
         _rename(temporary, path)
 
@@ -235,9 +235,11 @@ def write_by_content(
     for name in ("curves", "runs"):
         part_of(out, name).mkdir(parents=True, exist_ok=True)
     with _temporary(out / "curves") as curves, _temporary(out / "runs") as runs:
-        _write(schemas[1], points, curves)
+        with _errors_naming(curves.parent, curves):
+            _write(schemas[1], points, curves)
         metadata = {**schemas[0].metadata, CURVES_HASH: content_hash(curves).encode()}
-        _write(schemas[0].with_metadata(metadata), rows, runs)
+        with _errors_naming(runs.parent, runs):
+            _write(schemas[0].with_metadata(metadata), rows, runs)
         digits = 32 if stem == "packed" else 16
         name = f"{stem}-{content_hash(runs)[:digits]}.parquet"
         _rename(curves, out / "curves" / name)

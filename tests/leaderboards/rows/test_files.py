@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ import pytest
 from rows import CURVE, curve_of, make_row, table_of
 
 from leaderboards import StoreError
+from leaderboards.rows import files
 from leaderboards.rows.files import (
     CURVES_HASH,
     BrokenFileError,
@@ -516,3 +518,24 @@ def test_each_part_is_a_row_group(parts: int, tmp_path: Path) -> None:
     sizes = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
     assert sizes == [3, 0, 3][:parts]
     assert (metadata.row_group(0).column(0).compression == "ZSTD") == (parts > 1)
+
+
+@pytest.mark.parametrize("full", ["table", "curves", "runs"])
+def test_a_full_disk_is_named(full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pyarrow's errors name no file."""
+    table = pa.table({"a": [1]}).replace_schema_metadata({})
+
+    def refused(schema: Any, parts: Any, path: Path) -> None:
+        if path.parent.name == full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        path.touch()
+
+    def write_both() -> None:
+        files.write_table(table, tmp_path / "table" / "a.parquet")
+        files.write_by_content(tmp_path, "a", [table.schema] * 2, [table], [table])
+
+    monkeypatch.setattr(files, "_write", refused)
+    with pytest.raises(OSError, match="No space") as raised:
+        write_both()
+    name = {"table": "table/a.parquet"}.get(full, full)
+    assert raised.value.filename == str(tmp_path / name)
