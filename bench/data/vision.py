@@ -300,13 +300,14 @@ class TinyImageNet(FileLoader):
 
 
 def _annotated(text: str) -> list[tuple[str, str]]:
-    """List the image and the class of each line, sorted; raises ValueError if a line has fewer."""
+    """List the image and the class of each line, sorted; raises ValueError if a line has one."""
     pairs = []
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
-        if len(fields) < 2:
+        if len(fields) == 1:
             raise ValueError(f"{ANNOTATIONS}, line {number}: no image and class, but {line!r}")
-        pairs.append((fields[0], fields[1]))
+        if fields:
+            pairs.append((fields[0], fields[1]))
     return sorted(pairs)
 
 

@@ -178,6 +178,9 @@ def curve_problems(row: Mapping[str, Any], curve: Curve) -> Iterator[str]:
         late = [at for at in values if last is not None and at > last]
         if late:
             yield f"{metric} has a value in round {late[0]}, of {last} rounds"
+        early = [at for at in values if at < 0]
+        if early:
+            yield f"{metric} has a value in round {early[0]}, and rounds begin with 0"
         outside = [at for at, value in values.items() if not 0 <= value <= 1]
         if outside and metric_named(metric).unit == FRACTION:
             value = values[outside[0]]

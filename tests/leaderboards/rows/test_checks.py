@@ -230,6 +230,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], dict[str, dict[int, float]], list[str
         ],
     ),
     ({"rounds": None}, {"own": {9: -3.0}}, []),
+    ({}, {"own": {-1: 0.5}}, ["own has a value in round -1, and rounds begin with 0"]),
     ({}, {"val_accuracy": {1: 0.0, 2: 1.0}}, []),
     (
         {},
