@@ -25,6 +25,7 @@ Owned = NDArray[np.bool_]
 Partitioner = Callable[["Wanted", np.random.RandomState], list[Positions]]
 
 MAX_TRIES = 100_000
+MOST_ALPHA = 1e300  # gamma variates of a larger one overflow in their sum over clients
 # Limits the time of a request that cannot be met (a few seconds), in a unit that is the same on
 # every machine: numbers drawn, C*K for each try. It reduces MAX_TRIES only if C*K > 1,000.
 MAX_NUMBERS = 100_000_000
@@ -71,6 +72,11 @@ class Wanted:
             raise UsageError(
                 f"alpha must be a number > 0, the Dirichlet concentration, got {self.alpha}; "
                 "try alpha=0.5"
+            )
+        if self.alpha > MOST_ALPHA:
+            raise UsageError(
+                f"alpha, the Dirichlet concentration, must be <= {MOST_ALPHA:g}, got "
+                f"{self.alpha:g}; lower it, or take partition iid for clients that are alike"
             )
         return self.alpha
 

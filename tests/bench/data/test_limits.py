@@ -250,6 +250,14 @@ def test_requests_have_a_sample_for_each_client() -> None:
     assert Wanted(LABELS[:3], 3, 1e-9).concentration() == 1e-9
 
 
+def test_the_largest_alpha_deals_evenly() -> None:
+    labels = np.repeat(np.arange(4), 250)
+    for name in ("lda", "fl_bench", "hsu", "fedkf", "fedgkd_groups"):
+        sizes = list(map(len, parts_of(name, 0, 10, 1e300, labels)))
+        assert min(sizes) >= 80, name
+        refused(partial(parts_of, name, 0, 10, 1e308, labels), "must be <= 1e\\+300")
+
+
 def test_classes_are_those_that_occur() -> None:
     sizes, classes = class_sizes(np.array([7, 3, 7, 7]))
     assert sizes == (1, 3)
