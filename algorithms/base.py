@@ -108,7 +108,7 @@ class Batch:
     reported: dict[str, Tensor] = field(default_factory=dict)
 
     def report(self, **terms: Tensor) -> None:
-        """Report terms of the loss for the curve, from `local_loss`.
+        """Report terms of the loss for the curve, from `local_loss` alone.
 
         Their names are in `Algorithm.terms`; each is (B,) or a scalar.
         """
@@ -488,6 +488,7 @@ class Algorithm:
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """Return the message to every client of the round.
 
+        It is called once more after the last round, whose models are evaluated with the message.
         Its distinct tensors are the traffic down. A message that can be told by fewer numbers, such
         as the factors of a matrix, states how many in `floats`, which is counted instead. Of an
         entry of `by_model`, a dict by name of the model, a client receives its own model's.

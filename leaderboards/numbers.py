@@ -463,6 +463,44 @@ FORMS = (
     f"rounds@PERCENT, and {', '.join(_COSTS)} @PERCENT, until that test accuracy was reached",
 )
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]*")  # of a metric
+# What a trainable's report to Tune has beside metrics, from the trial and from Tune.
+OF_REPORTS = frozenset(
+    {
+        "done",
+        "diverged",
+        "ends_sweep",
+        "error",
+        "objective",
+        "round",
+        "rounds_done",
+        "status",
+        "statuses",
+        "traceback",
+        "unusable",
+        "checkpoint_dir_name",
+        "config",
+        "date",
+        "episodes_this_iter",
+        "episodes_total",
+        "experiment_id",
+        "experiment_tag",
+        "hostname",
+        "iterations_since_restore",
+        "node_ip",
+        "pid",
+        "should_checkpoint",
+        "time_since_restore",
+        "time_this_iter_s",
+        "time_total_s",
+        "timestamp",
+        "timesteps_since_restore",
+        "timesteps_this_iter",
+        "timesteps_total",
+        "trainable_name",
+        "training_iteration",
+        "trial_id",
+    }
+)
 
 
 def number_named(text: str) -> Number:
@@ -563,6 +601,11 @@ def check_own(name: str) -> None:
         raise ValueError(f"the metric {name!r} must be named by lower-case letters, digits and _")
     if taken:
         raise ValueError(f"the metric {name!r} is one of the suite's own: take another name")
+    if name in OF_REPORTS:
+        raise ValueError(
+            f"the metric {name!r} would be lost in reports to Tune, which have a {name!r} of their "
+            "own: take another name"
+        )
 
 
 def known_names() -> str:

@@ -141,6 +141,8 @@ def test_an_unknown_metric_is_told_with_the_nearest() -> None:
         (3, "must be named by lower-case letters"),
         ("loss", "is one of the suite's own"),
         ("rounds", "is one of the suite's own"),
+        ("error", "would be lost in reports to Tune"),
+        ("time_total_s", "would be lost in reports to Tune"),
         ("best", "is one of the suite's own"),
         ("best_accuracy", "is one of the suite's own"),
     ],

@@ -7,11 +7,17 @@ import math
 import signal
 import threading
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.tune.result import (
+    AUTO_RESULT_KEYS,
+    DEBUG_METRICS,
+    DEFAULT_EXPERIMENT_INFO_KEYS,
+)
 from ray.tune.search.sample import Categorical, Float, Integer
 
 from algorithms import entry
@@ -31,6 +37,9 @@ from bench.executors.ray_trainable import (
     make_trainable,
     write_warnings,
 )
+from bench.planning.single_run import run_spec_of
+from bench.trial.trial import Trial
+from leaderboards.numbers import check_own
 from search_spaces import Grid, Range
 
 
@@ -51,6 +60,17 @@ def test_the_last_rounds_metrics_are_reported() -> None:
     assert math.isnan(values.pop("drift"))
     assert values == {"accuracy": 0.5, "loss": math.inf, "val_loss": math.inf}
     assert last_values([]) == {}
+
+
+def test_own_metrics_replace_nothing_in_reports(tmp_path: Path) -> None:
+    execution = execution_of({"out": str(tmp_path)})
+    fields = {"dataset": "digits", "rounds": 1}
+    trial = Trial([run_spec_of("fedavg", fields)], replace(execution, report_curves=True))
+    names = {*trial.report(), *AUTO_RESULT_KEYS, *DEBUG_METRICS, *DEFAULT_EXPERIMENT_INFO_KEYS}
+    trial.close()
+    for name in names:
+        with pytest.raises(ValueError, match="take another name"):
+            check_own(name)
 
 
 @pytest.mark.parametrize(
