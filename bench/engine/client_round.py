@@ -477,6 +477,22 @@ def joined_metrics(first: Mapping[str, Tensor], second: Any) -> dict[str, Tensor
     return joined
 
 
+def state_before_step(result: Any, batch: Batch) -> Local:
+    """Return what `before_step` returned.
+
+    Raises:
+        TypeError: it is no dict with a model.
+        ValueError: the hook has reported terms, which only the loss has.
+    """
+    state: Local = typed("before_step", result)
+    if batch.reported:
+        raise ValueError(
+            f"before_step reports the terms {sorted(batch.reported)}, which are those of the loss: "
+            "keep what they need in the local state, and report them from local_loss"
+        )
+    return state
+
+
 def step_means(algorithm: Algorithm, batch: Batch, loss: Tensor) -> dict[str, Tensor]:
     """Average the loss (B,) of a step, and the terms that it reported, over the samples that count.
 

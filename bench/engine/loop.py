@@ -18,10 +18,10 @@ from bench.engine.client_round import (
     finish,
     leaves_of,
     loss_gradients,
+    state_before_step,
     step_means,
 )
 from bench.engine.dropout import step_keys
-from bench.engine.hook_results import typed
 from bench.engine.pytree import apart_from, to, tree_map, without
 from bench.engine.rng import stream
 from bench.errors import of_hook, result_or_error
@@ -83,8 +83,8 @@ class Loop:
         for step in range(work.steps):
             batch = _batch(context, work, step)
             if context.acts_before_steps:
-                changed = algorithm.before_step(net, local, batch, message, plan)
-                typed("before_step", changed)
+                result = algorithm.before_step(net, local, batch, message, plan)
+                changed = state_before_step(result, batch)
                 extras = tree_map(Tensor.detach, without(changed, "params"))
                 local = {**apart_from(leaves, extras), "params": local["params"]}
             with net.dropout(None if keys is None else keys[step]):

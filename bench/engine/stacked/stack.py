@@ -31,9 +31,9 @@ from bench.engine.client_round import (
     RoundWork,
     finish,
     loss_gradients,
+    state_before_step,
     step_means,
 )
-from bench.engine.hook_results import typed
 from bench.engine.pytree import (
     axes,
     detached_copy,
@@ -288,9 +288,10 @@ class _Active:
         net = self.context.net
         message = parts.get("message", self.parent.message)
         plan = self._plan(**parts)
-        after = self._algorithm(**parts).before_step(net, local, Batch(*batch), message, plan)
-        changed: Local = typed("before_step", after)
-        return changed
+        client_batch = Batch(*batch)
+        algorithm = self._algorithm(**parts)
+        result = algorithm.before_step(net, local, client_batch, message, plan)
+        return state_before_step(result, client_batch)
 
     def _loss(
         self, local: Local, batch: tuple[Any, ...], memory: Memory, key: Tensor | None, **parts: Any

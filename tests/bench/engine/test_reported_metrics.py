@@ -201,6 +201,23 @@ def test_a_wrong_report_is_refused(wrong: dict[str, Any], backend: str) -> None:
         run(reporting(**wrong), backend)
 
 
+@dataclass(frozen=True)
+class Early(Algorithm):
+    """FedAvg that reports before its steps."""
+
+    terms: ClassVar = ("early",)
+
+    def before_step(self, net, local, batch, message, plan):  # type: ignore[no-untyped-def]
+        batch.report(early=batch.x.sum())
+        return local
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_a_report_before_steps_is_refused(backend: str) -> None:
+    with pytest.raises((ValueError, RuntimeError), match="before_step reports the terms"):
+        run(Early(), backend)
+
+
 def test_the_self_test_takes_reports_as_they_are() -> None:
     tested = candidate(f"{__name__}:Reporting")
     for check in ("contract", "communication", "memory", "resume"):
