@@ -106,7 +106,7 @@ def _batch(context: RunContext, work: ClientWork, step: int) -> Batch:
     At the end of an epoch it may be short, unless BatchNorm needs it filled up.
     """
     size = work.schedule.sizes[step]
-    if context.net.batch_statistics:
+    if context.net.fills_batches:
         size = context.setting.batch_size
     positions = work.schedule.positions[step, :size]
     x = work.inputs.take(step, size)

@@ -149,6 +149,14 @@ class Network:
         return self.shared or self
 
     @property
+    def fills_batches(self) -> bool:
+        """Return whether short batches are filled up, because statistics are taken of them.
+
+        A client may train the common network beside its own, on the same batches.
+        """
+        return self.batch_statistics or self.common.batch_statistics
+
+    @property
     def has_batched_layers(self) -> bool:
         """Return whether a stack needs `BatchedLayers`."""
         return self.convolutional or self._pads or self.autocasts

@@ -348,6 +348,14 @@ def test_stacks_of_unlike_models_are_the_loop(algorithm: Any, value: str) -> Non
             assert largest(model, stacked.server.extra["models"][name]) <= 1e-9
 
 
+@pytest.mark.parametrize("algorithm", ["fml", "fedkd"])
+def test_batches_suit_the_second_model(algorithm: str) -> None:
+    fields = {"client_models": "mlp/cnn_digits", "model": "mlp+bn"}
+    loop = run(algorithm, **fields)
+    stacked = run(algorithm, backend="stacked", **fields)
+    assert largest_gap(loop, stacked) <= 1e-9
+
+
 def largest(first: Params, second: Params) -> float:
     return max(float((first[name] - second[name]).abs().max()) for name in first)
 
