@@ -121,6 +121,12 @@ def _check_types(name: str, body: nn.Module) -> None:
             raise KIND.error(name, f"{tensor_name} is sparse: make it dense")
         if is_lazy(value):
             continue
+        if value.is_inference():
+            raise KIND.error(
+                name,
+                f"{tensor_name} was made under torch.inference_mode, and cannot be trained or "
+                "copied into: make it under torch.no_grad",
+            )
         if value.numel() == 0:
             raise KIND.error(name, f"{tensor_name} has no numbers: leave it out")
         if 0 in _strides_of_several(value):

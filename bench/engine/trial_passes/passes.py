@@ -62,9 +62,13 @@ def values_of(module: nn.Module, dtype: torch.dtype = torch.float32) -> Params:
 def sure_gradients(
     model: str, net: Network, loss: Callable[..., Tensor], params: Params, x: Tensor
 ) -> Params:
-    """Return the gradients of a sum of losses; raises UsageError if the model has none."""
+    """Return the gradients of a sum of losses.
+
+    Raises:
+        UsageError: the model has none, or one is sparse.
+    """
     try:
-        return gradients_of_sum(net, loss, params, x)
+        gradients = gradients_of_sum(net, loss, params, x)
     except CheckpointError as error:
         raise KIND.error(
             model,
@@ -73,6 +77,10 @@ def sure_gradients(
         ) from error
     except Exception as error:
         raise KIND.error(model, f"has no gradients: {with_its_kind(error)}") from error
+    for name, gradient in gradients.items():
+        if gradient.layout != torch.strided:
+            raise KIND.error(model, f"{name} has sparse gradients: give the embedding sparse=False")
+    return gradients
 
 
 def gradients_of_sum(

@@ -577,6 +577,18 @@ class Padding(Letters):
         return self.letters(x).mean(1)
 
 
+class Sparse(Letters):
+    def __init__(self, tokens, batchnorm):
+        super().__init__(tokens, batchnorm)
+        self.letters = nn.Embedding(5, 8, sparse=True)
+
+
+class Inferred(Letters):
+    def __init__(self, tokens, batchnorm):
+        with torch.inference_mode():
+            super().__init__(tokens, batchnorm)
+
+
 class Renormed(Letters):
     def __init__(self, tokens, batchnorm):
         super().__init__(tokens, batchnorm)
@@ -585,6 +597,8 @@ class Renormed(Letters):
 
 MODEL_Letters = ModelInfo("odd:Letters", "", tokens=16)
 MODEL_Padding = ModelInfo("odd:Padding", "", tokens=16)
+MODEL_Sparse = ModelInfo("odd:Sparse", "", tokens=16)
+MODEL_Inferred = ModelInfo("odd:Inferred", "", tokens=16)
 MODEL_Renormed = ModelInfo("odd:Renormed", "", tokens=16)
 
 
@@ -738,6 +752,16 @@ def test_an_embedding_that_evaluation_rescales_is_refused(odd: Path) -> None:
     assert not own_draws.mixes_samples("odd:MODEL_Letters", (16,))
     with pytest.raises(UsageError, match=r"letters has max_norm=0\.1"):
         models.make("odd:MODEL_Renormed", (16,), 3)
+
+
+def test_sparse_gradients_are_refused(odd: Path) -> None:
+    with pytest.raises(UsageError, match=r"letters\.weight has sparse gradients"):
+        own_draws.mixes_samples("odd:MODEL_Sparse", (16,))
+
+
+def test_parameters_of_inference_mode_are_refused(odd: Path) -> None:
+    with pytest.raises(UsageError, match=r"letters\.weight was made under"):
+        models.make("odd:MODEL_Inferred", (16,), 3)
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
