@@ -196,6 +196,7 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     """
     name = name_of(algorithm)
     bound = {"out": str(default_out()), **defaults}
+    _check_paths(bound)
     for key in ("out", "data_dir"):
         if bound.get(key):
             bound[key] = str(whole_path(bound[key]))
@@ -221,6 +222,7 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
         UsageError: a value is not allowed, or a path is relative: in a worker it would mean a
             folder of Tune's.
     """
+    _check_paths(given)
     for name in ("out", "data_dir"):
         if given.get(name) and not Path(given[name]).is_absolute():
             raise UsageError(
@@ -243,6 +245,13 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
         rounds_per_report=_rounds_per_report(given),
         provenance=command_columns("ray.tune.Tuner"),
     )
+
+
+def _check_paths(given: Mapping[str, Any]) -> None:
+    """Raise UsageError if `out` or `data_dir` is no path, nor None."""
+    for name in ("out", "data_dir"):
+        if not isinstance(given.get(name), str | Path | None):
+            raise UsageError(f"{name} must be a path, as text or a Path, got {given[name]!r}")
 
 
 def _with_paths(given: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
@@ -294,7 +303,8 @@ def _check_choices(given: Mapping[str, Any]) -> None:
 def _tracks(given: Mapping[str, Any]) -> tuple[str, ...]:
     """Parse `track` of a configuration, which is text or a list."""
     words = given.get("track", ())
-    return tracks_of([words] if isinstance(words, str) else words)
+    several = words if isinstance(words, list | tuple | None) else [words]
+    return tracks_of(map(str, several or ()))
 
 
 def _rounds_per_report(given: Mapping[str, Any]) -> int:

@@ -91,7 +91,8 @@ def plan_of_one(
         merged.update(layer)
         values |= _texts_of(algorithm, layer)
     (dataset,) = values.pop("dataset", (EMBEDDED_DATASET,))
-    space = SPACES.get((merged.get("paper") or "", dataset, algorithm))
+    paper = str(merged.get("paper") or "")
+    space = SPACES.get((paper, dataset, algorithm))
     alpha = None
     with suppress(ValueError):  # which planning refuses with a message
         alpha = float(values["alpha"][0]) if "alpha" in values else None
@@ -103,7 +104,7 @@ def plan_of_one(
         options or SweepOptions(),
         algo=(algorithm,),
         dataset=dataset,
-        paper=merged.get("paper"),
+        paper=paper or None,
         values=values,
     )
     plan = make_plan(options)

@@ -147,6 +147,14 @@ def test_choices_may_be_none() -> None:
     assert _rounds_per_report({}) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("out", 5), ("out", b"x"), ("data_dir", 7), ("track", 5), ("paper", 3)]
+)
+def test_values_of_other_types_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=rf"{name}\b.*{value!r}"):
+        make_trainable("fedavg", {name: value})
+
+
 def test_labels_are_of_tables() -> None:
     """The last data set that is named counts, in a layer or in its setting."""
     label = {"label": "kind", "rounds": 2}
