@@ -252,7 +252,9 @@ def _sweep_options(options: Mapping[str, Any], caller: str) -> tuple[list[str], 
     Messages name the `caller`.
     """
     from bench.sweep.parser import parse, words_of
+    from bench.terminal.paths import check_path_types
 
+    check_path_types(options)
     values: dict[str, Any] = {}
     for name, value in options.items():
         plain = _plain(value) if name == "set" else _plain(_assignments(value))

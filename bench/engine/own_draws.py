@@ -17,7 +17,12 @@ from torch import Tensor, nn
 from bench import models
 from bench.engine.dropout import replace_dropout
 from bench.engine.rng import global_states, seeded
-from bench.engine.trial_passes.functions import check_function, check_repeats, unchanged_buffers
+from bench.engine.trial_passes.functions import (
+    check_function,
+    check_registered,
+    check_repeats,
+    unchanged_buffers,
+)
 from bench.engine.trial_passes.other_samples import depends_on_others
 from bench.engine.trial_passes.passes import network_of, one_pass, same_draws, trial, values_of
 from bench.errors import UsageError, with_its_kind
@@ -49,6 +54,7 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
     replace_dropout(training)
     layer = _drawing_in(model, training, x)
     check_repeats(model, module, x)
+    check_registered(model, module, x)
     check_function(model, input_shape, module, x)
     return layer
 

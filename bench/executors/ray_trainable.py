@@ -31,7 +31,7 @@ from bench.planning.run_spec import RunSpec
 from bench.planning.single_run import SPECIAL_KEYS, check_names, name_of, run_spec_of
 from bench.planning.trial_names import Varied
 from bench.provenance import command_columns
-from bench.terminal.paths import whole_path
+from bench.terminal.paths import check_path_types, whole_path
 from bench.terminal.values import tracks_of
 from leaderboards.numbers import CLIENT_ACCURACY, Point
 from search_spaces import Bounds, Grid, Range, cast, check
@@ -196,7 +196,7 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     """
     name = name_of(algorithm)
     bound = {"out": str(default_out()), **defaults}
-    _check_paths(bound)
+    check_path_types(bound)
     for key in ("out", "data_dir"):
         if bound.get(key):
             bound[key] = str(whole_path(bound[key]))
@@ -222,7 +222,7 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
         UsageError: a value is not allowed, or a path is relative: in a worker it would mean a
             folder of Tune's.
     """
-    _check_paths(given)
+    check_path_types(given)
     for name in ("out", "data_dir"):
         if given.get(name) and not Path(given[name]).is_absolute():
             raise UsageError(
@@ -245,13 +245,6 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
         rounds_per_report=_rounds_per_report(given),
         provenance=command_columns("ray.tune.Tuner"),
     )
-
-
-def _check_paths(given: Mapping[str, Any]) -> None:
-    """Raise UsageError if `out` or `data_dir` is no path, nor None."""
-    for name in ("out", "data_dir"):
-        if not isinstance(given.get(name), str | Path | None):
-            raise UsageError(f"{name} must be a path, as text or a Path, got {given[name]!r}")
 
 
 def _with_paths(given: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from bench.errors import UsageError
 from bench.execution import default_out
@@ -63,6 +64,13 @@ def checked_path(path: Path) -> Path:
 def whole_path(path: str | Path) -> Path:
     """Resolve a path of results, which need not exist; raises as `checked_path`."""
     return checked_path(Path(os.path.realpath(path)))  # `Path.resolve` raises for some links
+
+
+def check_path_types(given: Mapping[str, Any]) -> None:
+    """Raise UsageError if `out` or `data_dir` of Python's options is no path, nor None."""
+    for name in ("out", "data_dir"):
+        if not isinstance(given.get(name), str | Path | None):
+            raise UsageError(f"{name} must be a path, as text or a Path, got {given[name]!r}")
 
 
 def _check_usable(path: Path) -> None:

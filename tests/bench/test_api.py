@@ -161,6 +161,8 @@ def test_load_reads_boards_as_they_select() -> None:
         (lambda: api.run("fedcad", gama=0.5), "did you mean gamma"),
         (lambda: api.run("fedavg", seeds=3), r"did you mean seed\?\); known: "),
         (lambda: api.run("fedavg", device="gpu"), "invalid choice: 'gpu'"),
+        (lambda: api.run("fedavg", out=5), "out must be a path, as text or a Path, got 5"),
+        (lambda: api.sweep(algo="fedavg", data_dir=b"x"), "data_dir must be a path"),
         (lambda: api.run(3), "an algorithm is a name"),
         (lambda: api.sweep(algo="fedavg", datset="digits"), "did you mean dataset"),
         (lambda: api.sweep(algo="fedavg", seeds="x"), "give a whole number"),

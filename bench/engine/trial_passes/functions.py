@@ -32,6 +32,34 @@ from bench.models.module_state import state_of, tensors_of
 from bench.models.registry import KIND
 
 
+def check_registered(model: str, module: nn.Module, x: Tensor) -> None:
+    """Raise UsageError if outputs have gradients at a tensor that is no parameter of the module.
+
+    Such is a weight of a layer in a plain list: it would be neither trained nor sent.
+    """
+    single = copy.deepcopy(module).float().train()
+    replace_dropout(single)
+    with seeded(same_draws()):
+        outputs: Outputs = single(x)
+    registered = {id(value) for value in single.parameters()}
+    waiting = [outputs.features.grad_fn, outputs.logits.grad_fn]
+    visited = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in visited:
+            continue
+        visited.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in registered:
+            raise KIND.error(
+                model,
+                f"uses a tensor of shape {(*leaf.shape,)} that requires gradients and is none of "
+                "its parameters, so that it would not be trained: keep layers in nn.ModuleList, "
+                "weights in nn.Parameter, and use other models under torch.no_grad()",
+            )
+        waiting += [following for following, _ in node.next_functions]
+
+
 @torch.no_grad()
 def check_repeats(model: str, module: nn.Module, x: Tensor) -> None:
     """Raise UsageError unless a pass can be repeated to the bit, and leaves no state behind.

@@ -562,6 +562,21 @@ class ExpandedTable(Body):
         return h * self.table
 
 
+class Listed(Body):
+    def make(self):
+        self.layers = [nn.Linear(16, 16)]
+
+    def after(self, h):
+        return self.layers[0](h)
+
+
+class Taught(Listed):
+    def after(self, h):
+        with torch.no_grad():
+            taught = self.layers[0](h.float())
+        return h + taught.to(h.dtype)
+
+
 class Letters(nn.Module):
     def __init__(self, tokens, batchnorm):
         super().__init__()
@@ -606,13 +621,14 @@ def factory(kind):
     return lambda channels, batchnorm: kind()
 
 
-for kind in Body.__subclasses__():
+for kind in [*Body.__subclasses__(), Taught]:
     name = kind.__name__
     globals()[f"make_{name}"] = factory(kind)
     has_batchnorm = name in ("Cumulative", "Untracked", "Synced", "Momentless")
     globals()[f"MODEL_{name}"] = ModelInfo(f"odd:make_{name}", "", always_batchnorm=has_batchnorm)
 """
 REFUSED = {
+    "Listed": r"a tensor of shape \(16,.*keep layers in nn.ModuleList",
     "NewBuffer": "body.mean",
     "PlainMean": "body.mean",
     "Counter": "body.calls",
@@ -716,9 +732,9 @@ def test_dropout_inside_a_checkpoint_is_refused(odd: Path) -> None:
         simulate("fedavg", "loop", model="odd:MODEL_DroppedAgain")
 
 
-@pytest.mark.parametrize("kind", ["Steep", "Resting", "Noted", "LateTable"])
+@pytest.mark.parametrize("kind", ["Steep", "Resting", "Noted", "LateTable", "Taught"])
 def test_sound_models_are_no_odd_ones(kind: str, odd: Path) -> None:
-    """Rounding that is enlarged, a `train` that returns nothing, notes, a table made late."""
+    """Enlarged rounding, a `train` that returns nothing, notes, a late table, a teacher."""
     model = f"odd:MODEL_{kind}"
     trained("fedavg", model=model)
     assert not own_draws.mixes_samples(model, SHAPE)
