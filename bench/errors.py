@@ -154,7 +154,10 @@ def of_hook(error: Exception, message: Collection[str], memory: Collection[str])
     if isinstance(error, KeyError) and " " not in text:  # a key, not a sentence
         received = ", ".join(map(repr, message)) or "nothing"
         stored = ", ".join(map(repr, memory)) or "nothing"
-        return f"{error} is missing (the message has {received}; the client's memory {stored})"
+        return (
+            f"{error} is missing (the message has {received}; the client's memory {stored}; local "
+            "what `start` returns; batch.teacher what `teachers` returns)"
+        )
     text = _REQUEST.sub("", text).strip()
     if any(part in text for part in NO_KERNEL):
         return f"{text} ({OTHER_KERNELS})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, product
 from typing import Any
 
@@ -13,6 +14,7 @@ from leaderboards.flags import flags_to_show
 from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, differing, label_of, sortable
 from leaderboards.tables import ResultTable, TableCell, state_of, tables_of
+from leaderboards.tables.build import in_order
 from leaderboards.tables.model import EXCLUDED, number_text
 from leaderboards.tables.over_cells import (
     Gain,
@@ -94,26 +96,27 @@ def matrix_sections(
 
 
 def _matrix(table: ResultTable, metric: Number) -> dict[str, Any]:
+    """Return the table of one metric, whose rows are in the order of this metric."""
     columns = [column for column, _ in table.results_of(metric)]
-    lines: list[Row] = []
+    lines = []
     excluded = False
     for row in table.rows:
-        cells = [row.cells[column] for column in columns]
+        cells = tuple(row.cells[column] for column in columns)
         excluded = excluded or any(cell.excluded for cell in cells)
         if any(cell.n for cell in cells):
-            lines.append({"label": row.label, "reference": row.reference, "cells": cells})
+            lines.append(replace(row, cells=cells))
     return {
         "metric": metric,
         "places": [table.heads[column].place for column in columns],
-        "lines": lines,
+        "lines": in_order(lines),
         "excluded": excluded,
     }
 
 
 def short_text(cell: TableCell) -> str:
-    """Format a cell of a matrix: its mean, or the word for its state."""
+    """Format a cell of a matrix without marks: its mean, or the word for its state."""
     if cell.state != "value":
-        return cell.text()
+        return replace(cell, marks=()).text()
     mark = EXCLUDED if cell.excluded else ""
     return number_text(cell.statistic("mean"), cell.metric) + mark
 

@@ -256,7 +256,9 @@ class ContractMonitor(Plugin):
         loss: Tensor = self._call_pure("local_loss", net, local, batch, message, memory, plan)
         expected = tuple(batch.y.shape)
         self._expect(
-            loss.shape == expected, f"local_loss must be {expected}, got {tuple(loss.shape)}"
+            loss.shape == expected,
+            f"local_loss must be {expected}, got {tuple(loss.shape)}: return a loss for each "
+            "sample, without a mean, or one number as loss.expand(len(batch.y))",
         )
         kept = batch.weight > 0
         if loss.shape == expected and not kept.all():

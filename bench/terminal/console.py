@@ -70,12 +70,12 @@ class Parser(argparse.ArgumentParser):
     def nearest(self, word: str) -> str:
         """Return what was probably meant by an unknown word; empty if nothing is near.
 
-        A field of the setting becomes a value of `--set` or `--where`, and an algorithm's name one
-        of `--algo`, where the command has these options.
+        A field of the setting, a hyper-parameter and `label` become a value of `--set` or
+        `--where`, and an algorithm's name one of `--algo`, where the command has these options.
         """
         from difflib import get_close_matches
 
-        from algorithms import ALGORITHMS
+        from algorithms import ALGORITHMS, entry
         from search_spaces import setting_fields
 
         options = list(self._option_string_actions)
@@ -83,7 +83,10 @@ class Parser(argparse.ArgumentParser):
             return f"--algo {word}" if word in ALGORITHMS and "--algo" in options else ""
         near = [name for name in options if name.startswith(word)]
         field = word.lstrip("-").replace("-", "_")
-        if field in setting_fields():
+        fields = {*setting_fields(), "label"}
+        for name in ALGORITHMS:
+            fields |= entry(name).defaults().keys()
+        if field in fields:
             takers = [name for name in ("--set", "--where") if name in options]
             near = [f"{name} {field}=VALUE" for name in takers]
         near = near or get_close_matches(word, options, n=1, cutoff=0.7)

@@ -232,18 +232,26 @@ def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
 
 
 def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Mark the cells of each column and sort the rows.
+    """Mark the cells of each column, and sort the rows."""
+    cells_of_rows = [row.cells for row in rows]
+    columns = map(_marked_column, zip(*cells_of_rows, strict=True))
+    marked = []
+    for row, cells in zip(rows, zip(*columns, strict=True), strict=True):
+        marked.append(replace(row, cells=cells))
+    return in_order(marked)
+
+
+def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Sort rows by their cells.
 
     Complete rows come first, by mean position; reference rows are the last. An algorithm's rows
     stay together, in the order of their hyper-parameters; their best cells decide its position.
     """
-    cells_of_rows = [row.cells for row in rows]
-    columns = map(_marked_column, zip(*cells_of_rows, strict=True))
     rows_by_label: dict[str, list[Row]] = {}
-    for row, cells in zip(rows, zip(*columns, strict=True), strict=True):
-        rows_by_label.setdefault(row.label, []).append(replace(row, cells=cells))
-    in_order = sorted(rows_by_label.values(), key=_sort_key)
-    return tuple(chain.from_iterable(in_order))
+    for row in rows:
+        rows_by_label.setdefault(row.label, []).append(row)
+    groups = sorted(rows_by_label.values(), key=_sort_key)
+    return tuple(chain.from_iterable(groups))
 
 
 def _marked_column(cells: Sequence[TableCell]) -> list[TableCell]:

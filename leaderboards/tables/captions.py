@@ -273,7 +273,7 @@ def _notes_on_rows(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]:
     """Yield the remarks on what rows show, and on their order, that hold."""
     hyperparameters = [row.hyperparameters for row in rows]
     if any(hyperparameters):
-        yield "hyper-parameters that have their default in all rows are not shown"
+        yield "hyper-parameters that have their default in all configurations tried are not shown"
     if any("|" in text for text in hyperparameters):
         yield "a|b: the columns' values, in the order of the columns"
     ranked = {row.label for row in rows if row.is_ranked}

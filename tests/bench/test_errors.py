@@ -66,7 +66,8 @@ def test_a_long_text_is_cut_in_its_line() -> None:
     [
         (
             KeyError("logits"),
-            "'logits' is missing (the message has 'params', 'c'; the client's memory nothing)",
+            "'logits' is missing (the message has 'params', 'c'; the client's memory nothing; local "
+            "what `start` returns; batch.teacher what `teachers` returns)",
         ),
         (KeyError("a sentence"), "a sentence"),
         (ValueError("word"), "word"),
@@ -80,7 +81,7 @@ def test_errors_of_hooks_are_told(error: Exception, text: str) -> None:
     assert told.startswith(text)
     assert ("--backend loop" in told) == ("ind a" in str(error))
     assert told == text or "cuDNN" in told
-    assert "memory 'm')" in of_hook(KeyError("a"), [], ["m"])
+    assert "memory 'm';" in of_hook(KeyError("a"), [], ["m"])
 
 
 class Held:

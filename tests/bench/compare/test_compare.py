@@ -113,7 +113,7 @@ def test_the_plain_table(out, capsys):
         "columns are of different seeds\n"
         f"{DASH} not run, or not measured\n"
         "failed: no run finished, and some failed\n"
-        "hyper-parameters that have their default in all rows are not shown\n"
+        "hyper-parameters that have their default in all configurations tried are not shown\n"
         "complete rows first, by average place of their means over all columns\n"
         "centralized (last): bounds to compare with, not ranked\n"
     )

@@ -8,18 +8,20 @@ from typing import Any
 
 import pytest
 from board import ran
-from rows import make_row, write
+from rows import make_row, table_of, tables_of, write
 
 from bench.errors import UsageError
 from bench.report.charts import ChartColumn, Charts, packed
-from bench.report.leaderboard import _limits, _range_of, _share, _whisker
+from bench.report.leaderboard import _limits, _matrix, _range_of, _share, _whisker
 from bench.report.learning import _thin, learning_sections
 from bench.report.run_list import seed_spans, states_of
 from bench.report.tuning import tuning_section
 from bench.stored.groups import groups_of, labels_of
 from bench.stored.results import Results, read, shown_accuracies
-from leaderboards.numbers import NUMBERS
+from leaderboards.board import leaderboard
+from leaderboards.numbers import NUMBERS, number_named
 from leaderboards.problems import Cell
+from leaderboards.rows.frames import to_pandas
 
 PLACE = (0.1, 0.5)
 
@@ -46,6 +48,19 @@ def test_long_lines_are_thinned_to_a_hundred_points() -> None:
     steps = {after - before for before, after in pairwise(thinned)}
     assert steps == {10, 11}
     assert len(set(_thin(range(101)))) == 100
+
+
+def test_a_matrix_has_the_order_of_its_metric() -> None:
+    runs = []
+    for algorithm, best, final in (("fedavg", 0.9, 0.1), ("fedprox", 0.5, 0.4)):
+        numbers = {"best_accuracy": best, "final_accuracy": final}
+        runs += [make_row(algorithm, seed=seed, **numbers) for seed in range(2)]
+    metrics = (number_named("best"), number_named("final"))
+    (table,) = tables_of(leaderboard(to_pandas(table_of(runs))), metrics)
+    orders = []
+    for metric in metrics:
+        orders.append([line.label for line in _matrix(table, metric)["lines"]])
+    assert orders == [["fedavg", "fedprox"], ["fedprox", "fedavg"]]
 
 
 # Stored charts

@@ -43,6 +43,8 @@ def parser(*options: str) -> Parser:
         ("--xyz", ""),
         ("--partition", "--set partition=VALUE"),
         ("--local-epochs", "--set local_epochs=VALUE"),
+        ("--label", "--set label=VALUE"),
+        ("--mu", "--set mu=VALUE"),
         ("fedavg", "--algo fedavg"),
         ("fedav", ""),
     ],
