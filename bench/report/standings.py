@@ -119,13 +119,14 @@ def _winner(table: ResultTable, column: int, metric: Number) -> dict[str, Any]:
             numbers += f", {number_text(margin, metric, sign=True)} points"
         else:
             numbers += f", as {order[1]}"
-        if differ_in_seeds([ranked[label] for label in order[:2]]):
-            numbers += " (other seeds)"
     verdict = _verdict([ranked[label] for label in order])
+    seeds = ""
+    if differ_in_seeds([ranked[label] for label in order[:2]]):
+        seeds = "; other seeds"
     return {
         "algorithm": best,
         "numbers": numbers,
-        "verdict": verdict,
+        "verdict": verdict + seeds,
         "separable": verdict == _FROM_ALL,
     }
 

@@ -26,6 +26,11 @@ _AT_DEFAULTS = (
     "where both ran"
 )
 _UNREACHED = "k of n: so many seeds have the value, and no mean is given"
+_FORMS = {  # of models, in labels -> remark
+    "+fd": "(+fdN): the model's features are pooled to N numbers",
+    "+head": "(+head): the model has a projection head",
+    "+bn": "(+bn): the model has BatchNorm",
+}
 _LOCAL = (  # fields of local training, how each is written, and the value that is not mentioned
     ("optimizer", "{}", None),
     ("lr", "lr {}", None),
@@ -276,6 +281,9 @@ def _notes_on_rows(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]:
         yield "hyper-parameters that have their default in all configurations tried are not shown"
     if any("|" in text for text in hyperparameters):
         yield "a|b: the columns' values, in the order of the columns"
+    for form, remark in _FORMS.items():
+        if any(form in row.label for row in rows):
+            yield remark
     ranked = {row.label for row in rows if row.is_ranked}
     if len(ranked) > 1 and len(heads) > 1:
         yield "complete rows first, by average place of their means over all columns"

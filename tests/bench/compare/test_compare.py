@@ -114,6 +114,7 @@ def test_the_plain_table(out, capsys):
         f"{DASH} not run, or not measured\n"
         "failed: no run finished, and some failed\n"
         "hyper-parameters that have their default in all configurations tried are not shown\n"
+        "(+head): the model has a projection head\n"
         "complete rows first, by average place of their means over all columns\n"
         "centralized (last): bounds to compare with, not ranked\n"
     )
