@@ -7,7 +7,7 @@ each value.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -47,7 +47,10 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
     options = with_named_data(options, notes)
     check_names(options)
     entries = _entries_of(options, left_out)
-    notes += [f"left out: {name} needs {need}" for name, need in left_out.items()]
+    lacking: dict[str, list[str]] = {}  # reason -> names of algorithms
+    for name, need in left_out.items():
+        lacking.setdefault(f" needs {need}", []).append(name)
+    notes += _left_out(lacking)
     paper, base = choose_setting(entries, options, notes)
     fields, hyper = sort_values(options, entries)
     rates = _tuned_rates(options, fields)
@@ -60,6 +63,7 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
     run_specs: list[RunSpec] = []
     searches: list[Search] = []
     stages: list[TwoStages] = []
+    refused: dict[str, list[str]] = {}
     for setting, algorithm in product(settings, entries):
         own_fields = _own_fields(algorithm, setting, paper, given_names)
         try:
@@ -67,7 +71,8 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
         except UsageError as error:
             if not options.every_algorithm:
                 raise _refusal(error, algorithm, entries, setting) from None
-            notes.append(f"left out: {_naming(error, algorithm)}")
+            reason = _naming(error, algorithm).removeprefix(algorithm.name)
+            refused.setdefault(reason, []).append(algorithm.name)
             continue
         spaces = [_space_of(algorithm, fit, paper, hyper, base) for fit in fitted]
         if options.budget:
@@ -78,6 +83,7 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
             tuned |= dict.fromkeys(several)
         run_specs += runs
         searches += found
+    notes += _left_out(refused)
     _check_select_on(options, settings, notes)
     bases = bases_of(entries, hyper)
     stages = with_common_values(stages, bases)
@@ -148,6 +154,14 @@ def _replicated(run_specs: list[RunSpec], options: SweepOptions, notes: list[str
             notes.append("--replicates are of the runs that --confirm reports; tuning has none")
         return run_specs
     return distinct_runs(with_replicates(run_specs, options.replicates))
+
+
+def _left_out(reasons: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a note for each reason why algorithms are left out; it follows their names."""
+    for reason, repeated in reasons.items():
+        names = ", ".join(dict.fromkeys(repeated))
+        each = "each of " if "," in names and not reason.startswith(":") else ""
+        yield f"left out: {each}{names}{reason}"
 
 
 def _naming(error: UsageError, algorithm: Entry) -> str:

@@ -108,6 +108,8 @@ def settings_of(
     if not base.validation_fraction and "validation_fraction" not in fields:
         extra["validation_fraction"] = VALIDATION_FRACTION
         origins["validation_fraction"] = "a sweep selects on validation, never on test"
+    if any(fields.get("public", ())) and not any("public" in entry.needs for entry in entries):
+        notes.append("public has no effect: none of the algorithms uses public samples")
     with refusing_values():
         settings = [_with_values(base, {**extra, **values}) for values in combinations(grids)]
     checked = [canonical(setting) for setting in settings]

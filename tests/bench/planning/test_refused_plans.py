@@ -174,7 +174,8 @@ def test_nothing_to_run_has_its_reasons() -> None:
     with pytest.raises(UsageError) as refused:
         make_plan(options, left_out=others)
     text = str(refused.value)
-    assert text.startswith("nothing to run: left out: fedavg needs more; ")
+    assert text.startswith("nothing to run: left out: each of fedavg, fedprox, ")
+    assert " local needs more; " in text
     assert text.endswith(
         "; left out: qffl needs SGD, not adam: add --set optimizer=sgd nesterov=false"
     )
@@ -361,3 +362,19 @@ def test_a_run_has_a_label_and_a_name() -> None:
 )
 def test_a_row_is_of_an_algorithms_run(row: str, setting: str, algorithm: str) -> None:
     assert trained_by(row, setting) == algorithm
+
+
+def test_one_note_names_all_left_out_for_a_reason() -> None:
+    values = {"client_models": ("mlp/cnn_digits",)}
+    plan = make_plan(SweepOptions(("all",), dataset="digits", values=values))
+    notes = [note for note in plan.notes if "combines the weights" in note]
+    assert len(notes) == 1
+    assert notes[0].startswith("left out: each of fedavg, fedprox, ")
+
+
+@pytest.mark.parametrize(("algorithm", "has_effect"), [("fedavg", False), ("fedmd", True)])
+def test_unused_public_samples_are_noted(algorithm: str, has_effect: bool) -> None:
+    values = {"public": ("mnist:200",), "image_size": ("resize32",), "model": ("lenet5",)}
+    plan = make_plan(SweepOptions((algorithm,), dataset="digits", values=values))
+    note = "public has no effect: none of the algorithms uses public samples"
+    assert (note not in plan.notes) == has_effect
