@@ -328,7 +328,7 @@ def test_all_leaves_unfit_algorithms_out(
         monkeypatch.setattr(preflight.data, "read", lambda name, folder=None: None)
     options = ("--algo", "all", "--rounds", "1", "--local-epochs", "1", *CROWDED)
     assert run(tmp_path, *options) == 0
-    assert "left out: fedbn" in capsys.readouterr().err
+    assert "left out: each of fedbn, feddkd_bn" in capsys.readouterr().err
     assert set(Store(tmp_path).runs()["algorithm"]) == {"fedavg", "centralized"}
     if here:
         assert status.main([*options, "--out", str(tmp_path), "--json"]) == 0
