@@ -478,6 +478,8 @@ class CsvFile(OwnFiles):
                 number = Decimal(label)
             except InvalidOperation:
                 continue
+            if not number.is_finite():
+                continue
             other = spellings.setdefault(number, label)
             if other != label:
                 raise self.problem(

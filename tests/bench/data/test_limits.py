@@ -83,6 +83,7 @@ def test_the_first_bad_number_is_found(row: int, tmp_path: Path) -> None:
         (["1234567", "9"], ["9", "1234567"]),
         (["12345678", "9"], ["12345678", "9"]),
         ([" b ", "a"], ["a", "b"]),
+        (["snan", "nan", "1e9", "inf"], ["1e9", "inf", "nan", "snan"]),
     ],
 )
 def test_labels_are_numbered_in_order(labels: list[str], order: list[str], tmp_path: Path) -> None:
