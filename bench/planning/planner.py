@@ -47,10 +47,9 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
     options = with_named_data(options, notes)
     check_names(options)
     entries = _entries_of(options, left_out)
-    lacking: dict[str, list[str]] = {}  # reason -> names of algorithms
+    names_by_reason: dict[str, list[str]] = {}  # of algorithms that are left out
     for name, need in left_out.items():
-        lacking.setdefault(f" needs {need}", []).append(name)
-    notes += _left_out(lacking)
+        names_by_reason.setdefault(f" needs {need}", []).append(name)
     paper, base = choose_setting(entries, options, notes)
     fields, hyper = sort_values(options, entries)
     rates = _tuned_rates(options, fields)
@@ -63,7 +62,6 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
     run_specs: list[RunSpec] = []
     searches: list[Search] = []
     stages: list[TwoStages] = []
-    refused: dict[str, list[str]] = {}
     for setting, algorithm in product(settings, entries):
         own_fields = _own_fields(algorithm, setting, paper, given_names)
         try:
@@ -72,7 +70,7 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
             if not options.every_algorithm:
                 raise _refusal(error, algorithm, entries, setting) from None
             reason = _naming(error, algorithm).removeprefix(algorithm.name)
-            refused.setdefault(reason, []).append(algorithm.name)
+            names_by_reason.setdefault(reason, []).append(algorithm.name)
             continue
         spaces = [_space_of(algorithm, fit, paper, hyper, base) for fit in fitted]
         if options.budget:
@@ -83,7 +81,7 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
             tuned |= dict.fromkeys(several)
         run_specs += runs
         searches += found
-    notes += _left_out(refused)
+    notes += _left_out(names_by_reason)
     _check_select_on(options, settings, notes)
     bases = bases_of(entries, hyper)
     stages = with_common_values(stages, bases)
@@ -156,9 +154,9 @@ def _replicated(run_specs: list[RunSpec], options: SweepOptions, notes: list[str
     return distinct_runs(with_replicates(run_specs, options.replicates))
 
 
-def _left_out(reasons: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _left_out(names_by_reason: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield a note for each reason why algorithms are left out; it follows their names."""
-    for reason, repeated in reasons.items():
+    for reason, repeated in names_by_reason.items():
         names = ", ".join(dict.fromkeys(repeated))
         each = "each of " if "," in names and not reason.startswith(":") else ""
         yield f"left out: {each}{names}{reason}"

@@ -66,8 +66,8 @@ def test_a_long_text_is_cut_in_its_line() -> None:
     [
         (
             KeyError("logits"),
-            "'logits' is missing (the message has 'params', 'c'; the client's memory nothing; local "
-            "what `start` returns; batch.teacher what `teachers` returns)",
+            "'logits' is missing (the message has 'params', 'c'; the client's memory nothing; "
+            "local what `start` returns; batch.teacher what `teachers` returns)",
         ),
         (KeyError("a sentence"), "a sentence"),
         (ValueError("word"), "word"),
