@@ -139,14 +139,14 @@ def test_its_version_follows_imported_files(
     assert key_of(cell(source).MyProx) != key
 
 
-@pytest.mark.parametrize("line", ["import mine.part", "import mine.part as used"])
+@pytest.mark.parametrize("line", ["import packaged.part", "import packaged.part as used"])
 def test_its_version_follows_a_packages_module(
     cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("mine", "mine.part"):
+    for name in ("packaged", "packaged.part"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    file = tmp_path / "mine" / "part.py"
+    file = tmp_path / "packaged" / "part.py"
     file.parent.mkdir()
     (file.parent / "__init__.py").touch()
     file.write_text("def term(local, message):\n    return 0.0\n")
