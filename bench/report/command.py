@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.charts.panels import renderer
-from bench.compare.boards import board_name, result_options, with_board
+from bench.compare.boards import board_name, result_options, runs_named, with_board
 from bench.compare.choice import selection, selection_options
+from bench.compare.filters import filter_options, filtered, filters
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.paths import beside_results, folders_of
@@ -27,7 +28,7 @@ _EPILOG = """\
 examples:
   python -m bench.report                                      ./leaderboards as ./report.html
   python -m bench.report --out runs/a runs/b --to page.html   several folders as one
-  python -m bench.report --title "FedCAD on CIFAR-10"
+  python -m bench.report --algo fedavg,fedcad --title "FedCAD on CIFAR-10"
 
 The page needs no network and no other file. The command needs the package vl-convert-python:
 pip install "fedkd-bench[report]"
@@ -51,7 +52,7 @@ def _parser() -> Parser:
         "hyper-parameters, the papers' numbers beside ours, and every run.",
         epilog=_EPILOG,
     )
-    result_options(parser)
+    filter_options(result_options(parser))
     add = parser.add_argument_group("the page").add_argument
     add(
         "--to",
@@ -67,10 +68,11 @@ def _parser() -> Parser:
 
 def _report(arguments: argparse.Namespace) -> None:
     from bench.report.page import TITLE, page
-    from bench.stored.results import read
+    from bench.stored.results import results_of, source_of
 
     target = beside_results(arguments.to, "--to")
     selected = selection(arguments)
+    where = filters(arguments)
     if target.is_dir():
         raise UsageError(
             f"--to names a file, but {target} is a folder; try {target / 'report.html'}"
@@ -79,8 +81,11 @@ def _report(arguments: argparse.Namespace) -> None:
     if not folder.is_dir():
         raise UsageError(f"--to {target}: {folder} is a file, not a folder")
     renderer()  # reports a missing package before any work is done
-    results = read(folders_of(arguments.out), selected)
-    note_superseded(results.source.runs(), selected.tuned)
+    folders = folders_of(arguments.out)
+    source = source_of(folders, selected)
+    runs = filtered(source.runs(), where, runs_named(folders, selected))
+    results = results_of(source.only(runs), selected)
+    note_superseded(runs, selected.tuned)
     heading = arguments.title or TITLE
     if arguments.board and not arguments.title:
         heading = f"{TITLE}: board {board_name(arguments.board)}"

@@ -99,10 +99,14 @@ def read(
         UsageError: there is no run in any of them, or none that confirms.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
+    return results_of(source_of(outs, selection), selection)
+
+
+def results_of(source: Folders, selection: Selection) -> Results:
+    """Choose and rank among the runs of a source; arguments and errors are those of `read`."""
     from leaderboards.board import current, leaderboard, with_seeds
     from leaderboards.replicates import by_partition, replicate_keys
 
-    source = source_of(outs, selection)
     frame = source.runs()
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
     members: dict[tuple[str, str, str], list[Run]] = {}

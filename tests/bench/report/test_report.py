@@ -21,6 +21,7 @@ from bench.planning.tables import places_of
 from bench.report.command import main
 from leaderboards import Store, identity_columns
 
+TIME = re.compile("on [0-9: -]+ UTC")
 vl_convert = pytest.importorskip(
     "vl_convert", reason="the page needs vl-convert-python: pip install fedkd-bench[report]"
 )
@@ -440,8 +441,25 @@ def test_printed_numbers_stand_beside_ours(tmp_path):
 
 def test_the_same_results_give_the_same_page(page, text, tmp_path):
     again = report(tmp_path / "again.html", page.parent / "out", title="A <small> report")
-    made = re.compile("on [0-9: -]+ UTC")
-    assert made.sub("", again) == made.sub("", text)
+    assert TIME.sub("", again) == TIME.sub("", text)
+
+
+def test_filters_give_the_page_of_those_runs(tmp_path):
+    pairs = [(row, points) for row, points in fixture() if row["algorithm"] != "fedgkd"]
+    of_these = report(tmp_path / "page.html", write(tmp_path / "part", pairs))
+    whole = write(tmp_path / "full", fixture())
+    others = sorted({row["algorithm"] for row, _ in pairs})
+    options = ["--algo", ",".join(others), "--to", str(tmp_path / "filtered.html")]
+    assert main(["--out", str(whole), *options]) == 0
+    filtered = (tmp_path / "filtered.html").read_text(encoding="utf-8")
+    assert TIME.sub("", filtered.replace("/full", "/part")) == TIME.sub("", of_these)
+
+
+def test_filters_that_leave_nothing_are_refused(tmp_path, capsys):
+    out = write(tmp_path / "out", fixture())
+    assert main(["--out", str(out), "--algo", "fedkf", "--to", str(tmp_path / "page.html")]) == 2
+    assert "no algorithm fedkf in" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
 
 
 # Safety
