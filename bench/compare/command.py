@@ -25,7 +25,7 @@ from bench.terminal.paths import folders_of
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
 from bench.terminal.values import nonempty_text, split_list
 from bench.terminal.words import counted, flag
-from leaderboards.numbers import FORMS, NUMBERS, Number, number_named, unknown_metrics
+from leaderboards.numbers import FORMS, METRICS, NUMBERS, Number, number_named, unknown_metrics
 from leaderboards.selection import SHOWN, SHOWN_ON_CLIENTS, Selection, shown_of
 from leaderboards.shell_text import shell_command
 from search_spaces.bounds import nearest
@@ -169,6 +169,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
     metrics = metrics or _metrics(shown_of(runs))
     extra = [metric for metric in metrics if metric.name not in NUMBERS]
     runs = _with_numbers(runs, extra, source)
+    _check_measured(runs, metrics)
     board = leaderboard(runs, extra, tuned, selected.chosen_by)
     board = with_seeds(board, runs, metrics, tuned).assign(chosen_by=selected.chosen_by)
     tables = tables_of(
@@ -265,6 +266,21 @@ def _with_numbers(runs: pd.DataFrame, extra: Sequence[Number], source: Folders) 
         values = [number.value(curves.get(key, {})) for key in runs["run_key"]]
         runs = runs.assign(**{number.name: pd.Series(values, runs.index, "float64")})
     return runs
+
+
+def _check_measured(runs: pd.DataFrame, metrics: Sequence[Number]) -> None:
+    """Raise UsageError if no finished run has one of these numbers, so that all cells are empty.
+
+    A number that a user composes may be empty everywhere: `rounds@70` is, where nothing reaches 70.
+    """
+    finished = runs[runs["status"] == "finished"]
+    names = [metric.name for metric in metrics]
+    composed = set(names) - {*NUMBERS, *METRICS}
+    if finished.empty or composed or finished[names].notna().any(axis=None):
+        return
+    measured = [item.short for name, item in NUMBERS.items() if finished[name].notna().any()]
+    wanted = " or ".join(metric.short for metric in metrics)
+    raise UsageError(f"no run here has {wanted}; they have: {', '.join(measured)}")
 
 
 def _metrics(names: Sequence[str]) -> list[Number]:

@@ -95,10 +95,15 @@ def check_names(options: SweepOptions) -> None:
             "the data set decides whose setting is used: give it as --dataset, not with --set"
         )
     data.info(options.dataset)
-    if options.paper and options.paper not in PAPERS:
-        raise unknown("paper", options.paper, PAPERS)
+    check_paper(options.paper)
     _check_tuning(options)
     _check_replicates(options)
+
+
+def check_paper(name: str | None) -> None:
+    """Raise UsageError unless there is no name, or a paper of it."""
+    if name and name not in PAPERS:
+        raise unknown("paper", name, PAPERS)
 
 
 def _check_tuning(options: SweepOptions) -> None:

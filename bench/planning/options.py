@@ -18,7 +18,14 @@ from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import BACKENDS, LOGS, TRACKS
 from bench.machine import AUTO_PACK, UNPACKED_SHARE
-from bench.terminal.values import logs_of, pack_size, seeds_to_confirm, split_list, tracks_of
+from bench.terminal.values import (
+    logs_of,
+    number_of_seeds,
+    pack_size,
+    seeds_to_confirm,
+    split_list,
+    tracks_of,
+)
 from bench.terminal.words import CHOSEN_BY, DATA_DIR, IMPORT, OUT, SELECT_ON
 from leaderboards.selection import DEFAULT_RULE, PROTOCOLS, RULES
 from search_spaces.bounds import Bounds
@@ -180,7 +187,12 @@ class SweepOptions:
         "T",
     )
     seeds: int = _option(
-        RUN, "seeds 0 to N-1; for a table as many as the paper used", "N", 1, bounds=COUNT
+        RUN,
+        "seeds 0 to N-1; for a table as many as the paper used",
+        "N",
+        1,
+        parse=number_of_seeds,
+        bounds=COUNT,
     )
     replicates: Mapping[str, int] = _several(
         RUN,

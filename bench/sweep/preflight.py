@@ -34,6 +34,7 @@ from bench.machine import (
     resolve_pack,
 )
 from bench.models import is_from_outside
+from bench.planning.given import check_paper
 from bench.planning.options import COMMAND_LINE, SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
@@ -61,6 +62,7 @@ def completed(options: SweepOptions) -> SweepOptions:
             "--budget has a number of its own: leave it out"
         )
     _check_confirm(options)
+    check_paper(options.paper)
     if not options.algo and not options.table:
         raise UsageError("--algo is missing: name an algorithm, several, or all; --list shows them")
     if "start_from" in options.values:

@@ -68,6 +68,11 @@ def number(text: str) -> float:
         raise ArgumentTypeError(f"give a number, got {text!r}") from None
 
 
+def number_of_seeds(text: str) -> int:
+    """Parse `--seeds`; raises ArgumentTypeError."""
+    return whole_number(text, "how many seeds, such as 3 for seeds 0 to 2")
+
+
 def seeds_to_confirm(text: str) -> tuple[int, ...]:
     """Parse `--confirm`: `5` is seeds 1 to 5; `101-150` or `101-110,200` are these seeds.
 

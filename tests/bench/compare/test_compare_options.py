@@ -116,6 +116,19 @@ def test_across_folders_a_finished_row_counts(tmp_path):
 # --- metrics
 
 
+@pytest.mark.parametrize("names", ["new_client_std", "new_client_std,new_client_mean"])
+def test_numbers_that_no_run_has_are_refused(out, capsys, names):
+    error = refused(capsys, "--out", str(out), "--metric", names)
+    wanted = names.replace(",", " or ")
+    assert f"no run here has {wanted}; they have: best, " in " ".join(error.split())
+
+
+@pytest.mark.parametrize("names", ["new_client_std,best", "new_client_std,rounds@99"])
+def test_a_number_that_runs_lack_stands_beside_others(out, capsys, names):
+    assert main(["--out", str(out), "--metric", *names.split(",")]) == 0
+    assert "new_client_std" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("metric", "tested"), [("best", True), ("up", False)])
 def test_costs_are_compared_without_tests(out, capsys, metric, tested):
     request = ("--metric", metric, "--reference", "fedavg")

@@ -23,6 +23,7 @@ from bench.sweep import preflight
 from bench.sweep.parser import parse
 from bench.sweep.preflight import check_track, completed, gpu_share, resolve, track_notes
 from leaderboards import Store, identity_columns
+from search_spaces import PAPERS
 
 
 def plan_of(*words: str) -> Plan:
@@ -67,6 +68,10 @@ SEEDS = "--confirm searches seed 0 and reports seeds 1 to 3: leave --seeds out"
         (
             (),
             "--algo is missing: name an algorithm, several, or all; --list shows them",
+        ),
+        (
+            ("--paper", "fedxx"),
+            f"no paper 'fedxx' (did you mean fedkf?); known: {', '.join(sorted(PAPERS))}",
         ),
         ((*CONFIRM, "--seeds", "2"), SEEDS),
         (

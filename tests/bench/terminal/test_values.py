@@ -19,6 +19,7 @@ from bench.report.command import main as report
 from bench.terminal.console import Parser
 from bench.terminal.values import (
     number,
+    number_of_seeds,
     pack_size,
     seeds_to_confirm,
     some_of,
@@ -96,6 +97,7 @@ def test_numbers_are_parsed(parse: Callable[[str], object], text: str, value: ob
     ("parse", "message"),
     [
         (whole_number, "give a whole number, got '1.5x'"),
+        (number_of_seeds, "give how many seeds, such as 3 for seeds 0 to 2, got '1.5x'"),
         (number, "give a number, got '1.5x'"),
         (pack_size, "give auto, or a whole number, got '1.5x'"),
         (seeds_to_confirm, "give a number of seeds, or seeds such as 101-150,200; got '1.5x'"),
