@@ -254,13 +254,14 @@ class TinyImageNet(FileLoader):
         """Read the data set from files.
 
         Args:
-            names: of all files, each beginning with the name of their folder.
+            names: of all files, each beginning with the name of its folder.
             read: reads a file by its name.
 
         Raises:
-            ValueError: an image is of no listed class, or an annotation of no image.
+            ValueError: a list is missing, an image is of no listed class, or an annotation of no
+                image.
         """
-        base = names[0].partition("/")[0]
+        base = _base_of(names)
         classes = sorted(read(f"{base}/{NAMES}").decode().split())
         labels = {wnid: label for label, wnid in enumerate(classes)}
         annotations = read(f"{base}/{ANNOTATIONS}").decode()
@@ -269,9 +270,10 @@ class TinyImageNet(FileLoader):
         for name in sorted(name for name in names if name.endswith(".JPEG")):
             parts = name.split("/")
             if name.startswith(f"{base}/train/"):
-                if parts[2] not in labels:
-                    raise ValueError(f"{name}: {NAMES} has no class {parts[2]}")
-                train_images.append((name, labels[parts[2]]))
+                wnid = name.removeprefix(f"{base}/train/").partition("/")[0]
+                if wnid not in labels:
+                    raise ValueError(f"{name}: {NAMES} has no class {wnid}")
+                train_images.append((name, labels[wnid]))
             # In some copies the images are in folders of their classes.
             elif name.startswith(f"{base}/val/"):
                 path_of[parts[-1]] = name
@@ -297,6 +299,16 @@ class TinyImageNet(FileLoader):
             except Exception as problem:
                 raise ValueError(f"{path}: {problem}") from problem
         return pixels, np.array([label for _, label in images], np.int64)
+
+
+def _base_of(names: list[str]) -> str:
+    """Return the folder of the list of classes; raises ValueError unless annotations are there."""
+    lists = [name for name in names if name.endswith(f"/{NAMES}")]
+    base = lists[0].removesuffix(f"/{NAMES}") if lists else ""
+    for name in (NAMES, ANNOTATIONS):
+        if f"{base}/{name}" not in names:
+            raise ValueError(f"it has {len(names):,} files, and no {name} among them")
+    return base
 
 
 def _annotated(text: str) -> list[tuple[str, str]]:

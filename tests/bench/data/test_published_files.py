@@ -394,6 +394,25 @@ def test_tiny_imagenet_is_read_from_its_archive(folder, tiny):
     )
 
 
+def test_an_archive_holds_other_folders_too(folder, tiny):
+    loader, files = tiny
+    packed = loader.read(folder)
+    others = {"__MACOSX/tiny-imagenet-200/train/n01/._n01_0.JPEG": b"of another system"}
+    moved = {f"train/{path}": blob for path, blob in files.items()}
+    for members in ({**others, **files}, moved):
+        originals = put_all(vision.TINY_IMAGENET, folder, [formats.zipped(members)])
+        assert replace(loader, files=originals).read(folder).hash == packed.hash
+
+
+@pytest.mark.parametrize("lost", ["wnids.txt", "val/val_annotations.txt"])
+def test_lists_of_tiny_imagenet_are_missed_by_name(folder, tiny, lost):
+    loader, files = tiny
+    some = {path: blob for path, blob in files.items() if not path.endswith(f"/{lost}")}
+    originals = put_all(vision.TINY_IMAGENET, folder, [formats.zipped(some)])
+    with pytest.raises(EnvironmentProblem, match=f"it has {len(some)} files, and no {lost} among"):
+        replace(loader, files=originals).read(folder)
+
+
 def test_both_forms_of_tiny_imagenet_agree(folder, tiny, tmp_path):
     loader, _ = tiny
     packed = loader.read(folder)
