@@ -165,6 +165,13 @@ BREACHES = {
             "mean over the batch by masked_mean(values, batch.weight)"
         ],
     ),
+    "one number as the loss": (
+        method(loss=f"{CROSS_ENTROPY}.mean()"),
+        [
+            "local_loss must be (8,), got (): return a loss for each sample, without a mean, or "
+            "one number as loss.expand(len(batch.y))",
+        ],
+    ),
     "a text in the message": (
         method(broadcast='return {"params": server.params, "form": "whole"}'),
         [f"two rounds: TypeError: broadcast {PLAIN}: result['form'] is of type str{AT}"],
