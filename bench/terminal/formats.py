@@ -62,7 +62,7 @@ def _markdown(table: ResultTable) -> str:
     for row in table.rows:
         cells = [_markdown_text(row.label)]
         if tuned:
-            cells.append(_markdown_code(row.hyperparameters))
+            cells.append(_markdown_code(row.hyperparameters()))
         for cell in row.cells:
             cells.append(_emphasised(cell, "**{}**", _markdown_text))
         lines.append(_bars(cells))
@@ -108,7 +108,7 @@ def _latex(table: ResultTable) -> str:
     for row in table.rows:
         cells = [_latex_text(row.label)]
         if tuned:
-            cells.append(_stacked(folded(row.hyperparameters)))
+            cells.append(_stacked(folded(row.hyperparameters())))
         for cell in row.cells:
             cells.append(_emphasised(cell, r"\textbf{{}}", _latex_text))
         lines.append(" & ".join(cells) + r" \\")

@@ -112,14 +112,15 @@ def _print_through(console: Console, tables: Sequence[ResultTable]) -> None:
         say(f"\n{table.title}" if number else table.title, "bold")
         for line in table.captions:
             say(line)
-        for columns in _column_chunks(table, console):
+        blocks = list(_column_chunks(table, console))
+        for columns in blocks:
             grid = _grid(table, columns, console)
             # rich would squeeze a grid that is wider than the console; let a narrow terminal wrap
             # lines instead.
             console.width = max(width, _natural_width(grid, console))
             console.print("", grid, sep="\n", crop=False)
             console.width = width
-        below = table.legend(best)
+        below = table.legend(best, blocks)
         if below:
             console.print()
         for line in below:
@@ -157,6 +158,7 @@ def _grid(table: ResultTable, columns: Sequence[int], console: Console) -> Grid:
     labels = [table.heads[column].label for column in columns]
     line = "\n" * any(labels)
     tuned = table.shows_hyperparameters
+    places = table.places_of(columns)
     grid.add_column(line + "algorithm", no_wrap=True)
     if tuned:
         grid.add_column(line + "hyper-parameters", max_width=FOLDED_WIDTH, overflow="fold")
@@ -171,7 +173,7 @@ def _grid(table: ResultTable, columns: Sequence[int], console: Console) -> Grid:
     for row, texts in zip(table.rows, zip(*texts_by_column, strict=True), strict=True):
         names = [row.label]
         if tuned:
-            names.append("\n".join(folded(row.hyperparameters)))
+            names.append("\n".join(folded(row.hyperparameters(places))))
         grid.add_row(*names, *texts)
     return grid
 

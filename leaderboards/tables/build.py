@@ -24,7 +24,7 @@ from leaderboards.rows.schema import canonical_json, own_name, own_names
 from leaderboards.shell_text import typed
 from leaderboards.stats.best import from_best
 from leaderboards.tables.captions import captions, labels_of, notes, title
-from leaderboards.tables.model import Head, ResultTable, Row, TableCell
+from leaderboards.tables.model import NOT_RUN, Head, ResultTable, Row, TableCell
 
 K = TypeVar("K", bound=Hashable)
 
@@ -137,8 +137,8 @@ def _rows(
                 record_at[place]["chosen"] if place in record_at else None
                 for place in problem.places
             ]
-            shown = _hyperparameters(configurations, names[algorithm])
-            yield Row(algorithm, model, shown, tuple(cells))
+            texts = _texts_of(configurations, names[algorithm])
+            yield Row(algorithm, model, texts, tuple(cells))
 
 
 def _undecided(contest: Sequence[Record], problem: Problem) -> bool:
@@ -303,10 +303,10 @@ def _sort_key(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
     return rows[0].reference, lacking, mean_rank, -mean_score, rows[0].label
 
 
-def _hyperparameters(
+def _texts_of(
     configurations: Sequence[Mapping[str, Any] | None], names: Sequence[str]
-) -> str:
-    """Format hyper-parameters: `mu=0.1`, or `mu=0.1|–|1` if they differ by place, left to right.
+) -> dict[str, tuple[str, ...]]:
+    """Format the hyper-parameters of a row, a text for each place, as `Row` has them.
 
     Switches that are off everywhere and empty values are left out; 0 is neither. A number with more
     than six digits, such as one drawn by a search, is printed with four.
@@ -315,7 +315,7 @@ def _hyperparameters(
         configurations: one for each place; None where nothing was run.
         names: the hyper-parameters.
     """
-    parts = []
+    texts_of = {}
     for name in names:
         values = []
         texts = []
@@ -325,12 +325,10 @@ def _hyperparameters(
                 values.append(value)
                 texts.append(_short_text(value))
             else:
-                texts.append("–")
+                texts.append(NOT_RUN)
         if any(value is not None and value is not False for value in values):
-            unequal = len(set(texts) - {"–"}) > 1
-            text = "|".join(texts) if unequal else _short_text(values[0])
-            parts.append(f"{name}={text}")
-    return " ".join(parts)
+            texts_of[name] = tuple(texts)
+    return texts_of
 
 
 def _short_text(value: Any) -> str:

@@ -276,11 +276,8 @@ def _notes_on_words(rows: Sequence[Row]) -> Iterator[str]:
 
 def _notes_on_rows(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]:
     """Yield the remarks on what rows show, and on their order, that hold."""
-    hyperparameters = [row.hyperparameters for row in rows]
-    if any(hyperparameters):
+    if any(row.texts for row in rows):
         yield "hyper-parameters that have their default in all configurations tried are not shown"
-    if any("|" in text for text in hyperparameters):
-        yield "a|b: the columns' values, in the order of the columns"
     for form, remark in _FORMS.items():
         if any(form in row.label for row in rows):
             yield remark

@@ -5,7 +5,7 @@ Nothing is rendered here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from leaderboards.problems import BY, REFERENCES, Place, Record, base_model, lab
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.seeds import Interval
 
+NOT_RUN = "–"  # in place of a hyper-parameter's value
 EXCLUDED = "×"  # behind a number: its algorithm is excluded from being the best of the column
 WHEN_EXCLUDED = (
     "excluded from being best: another algorithm is better (paired t tests over common seeds, "
@@ -181,12 +182,29 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: an algorithm, its model, and hyper-parameters that are worth showing."""
+    """A row of a table: an algorithm, its model, and hyper-parameters that are worth showing.
+
+    `texts` has hyper-parameter -> its value in each place, as text, from left to right; `NOT_RUN`
+    where nothing was run.
+    """
 
     algorithm: str
     model: str
-    hyperparameters: str
+    texts: Mapping[str, Sequence[str]]
     cells: tuple[TableCell, ...]
+
+    def hyperparameters(self, places: Collection[int] | None = None) -> str:
+        """Format hyper-parameters: `mu=0.1`, or `mu=0.1|–|1` if they differ by place.
+
+        `places`: positions of the places, if not of all; what ran in none of them is left out.
+        """
+        parts = []
+        for name, texts in self.texts.items():
+            shown = [text for at, text in enumerate(texts) if places is None or at in places]
+            distinct = set(shown) - {NOT_RUN}
+            if distinct:
+                parts.append(f"{name}={'|'.join(shown) if len(distinct) > 1 else distinct.pop()}")
+        return " ".join(parts)
 
     @property
     def label(self) -> str:
@@ -244,15 +262,30 @@ class ResultTable:
     @property
     def shows_hyperparameters(self) -> bool:
         """Return whether any row has hyper-parameters to show."""
-        return any(row.hyperparameters for row in self.rows)
+        return any(row.texts for row in self.rows)
 
-    def legend(self, best: str) -> list[str]:
-        """List the remarks below the table; `best` says how a column's best mean is printed."""
+    def places_of(self, columns: Iterable[int]) -> set[int]:
+        """Return the positions of the places that columns are of."""
+        places = list(dict.fromkeys(head.place for head in self.heads))
+        return {places.index(self.heads[column].place) for column in columns}
+
+    def legend(self, best: str, blocks: Sequence[Sequence[int]] = ()) -> list[str]:
+        """List the remarks below the table.
+
+        Args:
+            best: how a column's best mean is printed.
+            blocks: the columns of each part, if the table is printed in parts.
+        """
         lines = []
         if any(cell.best for cell in self._cells()):
             lines.append(f"{best} best mean")
         if any(cell.excluded for cell in self._cells()):
             lines.append(f"{EXCLUDED} {WHEN_EXCLUDED}")
+        for columns in blocks or [range(len(self.heads))]:
+            places = self.places_of(columns)
+            if any("|" in row.hyperparameters(places) for row in self.rows):
+                lines.append("a|b: the columns' values, in the order of the columns")
+                break
         return [*lines, *self.notes]
 
     def _cells(self) -> Iterator[TableCell]:
@@ -328,7 +361,7 @@ def sheet(
         for text, head in zip(texts, heads, strict=True):
             state = "value" if text else "missing"
             cells.append(TableCell(state, head.metric, words=text or STATES["missing"][0]))
-        lines.append(Row(name, model="", hyperparameters="", cells=tuple(cells)))
+        lines.append(Row(name, model="", texts={}, cells=tuple(cells)))
     table = ResultTable(
         title, tuple(captions), tuple(heads), tuple(lines), tuple(notes), setting={}, by=("place",)
     )

@@ -349,7 +349,7 @@ def test_flags_are_those_of_any_finished_run():
 
 def texts(table: ResultTable) -> dict[str, list[str]]:
     return {
-        f"{row.label} {row.hyperparameters}".strip(): [cell.text() for cell in row.cells]
+        f"{row.label} {row.hyperparameters()}".strip(): [cell.text() for cell in row.cells]
         for row in table.rows
     }
 
@@ -364,7 +364,7 @@ def test_a_table_shows_the_selected_best_first():
 
 def test_only_selected_configurations_are_ranked():
     (table,) = tables_of(board_of(fixture_rows()), [BEST], all_configurations=True)
-    assert [row.hyperparameters for row in table.rows] == ["x=1", "x=2", "x=3"] * 3
+    assert [row.hyperparameters() for row in table.rows] == ["x=1", "x=2", "x=3"] * 3
     assert [row.cells[0].rank for row in table.rows] == [
         None,
         1,
@@ -425,7 +425,7 @@ def test_only_known_defaults_are_hidden():
     rows = [run("a", 1, 0, 40, 40), run("b", 1, 0, 40, 40), run("b", 2, 0, 41, 40)]
     for defaults, shown in (({}, "x=1"), ({"a": {"x": 1}}, ""), ({"a": {"x": 2}}, "x=1")):
         (table,) = tables_of(board_of(rows), [BEST], defaults=defaults)
-        texts = {row.algorithm: row.hyperparameters for row in table.rows}
+        texts = {row.algorithm: row.hyperparameters() for row in table.rows}
         assert texts == {"a": shown, "b": "x=2"}
 
 
@@ -466,7 +466,7 @@ def test_fixed_values_unlike_their_defaults_are_shown() -> None:
     board = board_of([make_row("a", {"x": 1, "y": 2}), make_row("b", {"x": 1})])
     defaults = {"a": {"x": 1, "y": 5}, "b": {"x": 1}}
     table = tables_of(board, [BEST], defaults=defaults)[0]
-    assert {line.label: line.hyperparameters for line in table.rows} == {"a": "y=2", "b": ""}
+    assert {line.label: line.hyperparameters() for line in table.rows} == {"a": "y=2", "b": ""}
 
 
 def test_tables_mark_excluded_algorithms():

@@ -21,14 +21,15 @@ from leaderboards.numbers import NUMBERS
 from leaderboards.tables import Head, ResultTable, Row, Sheet, TableCell
 
 BEST = NUMBERS["best_accuracy"]
+BY_COLUMN = "the columns' values, in the order of the columns"
 
 
 def cell(words: str, best: bool = False, state: str = "value") -> TableCell:
     return TableCell(state, BEST, words=words, best=best)
 
 
-def row(name: str, hyperparameters: str, *cells: TableCell) -> Row:
-    return Row(name, "mlp", hyperparameters, cells)
+def row(name: str, texts: dict[str, tuple[str, ...]], *cells: TableCell) -> Row:
+    return Row(name, "mlp", texts, cells)
 
 
 HEADS = tuple(Head((("alpha", at),), f"α = {at}", BEST) for at in (0.1, 1))
@@ -37,9 +38,12 @@ TUNED = ResultTable(
     ("seeds 0 to 2", "C = 0.5"),
     HEADS,
     (
-        row("fedavg", "", cell("9.5 ± 0.5"), cell("-80.00", best=True)),
+        row("fedavg", {}, cell("9.5 ± 0.5"), cell("-80.00", best=True)),
         row(
-            "fedprox", "mu=0.1 kind=a|b", cell("71.25", best=True), cell("failed", False, "failed")
+            "fedprox",
+            {"mu": ("0.1", "0.1"), "kind": ("a", "b")},
+            cell("71.25", best=True),
+            cell("failed", False, "failed"),
         ),
     ),
     ("a < b",),
@@ -48,7 +52,7 @@ TUNED = ResultTable(
 PLAIN = replace(
     TUNED,
     heads=(Head((), "", BEST),),
-    rows=(row("fedavg", "", cell("9.5")), row("local", "", cell("not run", False, "missing"))),
+    rows=(row("fedavg", {}, cell("9.5")), row("local", {}, cell("not run", False, "missing"))),
     captions=("seeds 0 to 2",),
     notes=(),
 )
@@ -69,6 +73,7 @@ def test_markdown_has_bars_and_remarks() -> None:
             "| fedprox | `mu=0.1 kind=a\\|b` | **71.25** | failed |",
             "",
             "- **bold** best mean",
+            f"- a|b: {BY_COLUMN}",
             "- a &lt; b",
             "",
             "### digits \\| mlp",
@@ -91,7 +96,8 @@ SHRUNK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"
 def test_latex_groups_columns_by_place() -> None:
     title = BEST.short
     groups = r"\multicolumn{1}{c}{$\alpha$ = 0.1} & \multicolumn{1}{c}{$\alpha$ = 1} \\"
-    below = [r"C = 0.5\par bold best mean\par a \textless{} b"]
+    joined = rf"a\textbar{{}}b: {BY_COLUMN}\par a \textless{{}} b"
+    below = [rf"C = 0.5\par bold best mean\par {joined}"]
     assert latex([TUNED]).split("\n") == [
         r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}",
@@ -190,7 +196,7 @@ def counted() -> ResultTable:
     known = TableCell("value", BEST, full_record(best_accuracy_mean=0.5, n=2), best=True)
     head = Head((), "", BEST)
     setting = {"dataset": "digits", "lr": 0.1, "model": "mlp", "n": 99}
-    rows = (Row("fedprox", "mlp", "mu=0.1", (known,)),)
+    rows = (row("fedprox", {"mu": ("0.1",)}, known),)
     return replace(PLAIN, heads=(head,), rows=rows, setting=setting, notes=("a note",), by=())
 
 
@@ -258,6 +264,7 @@ def test_text_has_signs_and_aligned_points(capsys: pytest.CaptureFixture[str]) -
         "fedprox     mu=0.1 kind=a|b    71.25*        failed",
         "",
         "* best mean",
+        f"a|b: {BY_COLUMN}",
         "a < b",
         "",
         "digits | mlp",
@@ -275,13 +282,35 @@ def test_a_wide_table_is_split_by_place(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the width at which both places fit, and one character below it."""
-    text = "\n".join(printed(capsys, TUNED))
-    width = max(map(len, text.split("\n")))
+    width = next(len(line) for line in printed(capsys, TUNED) if "─" in line)
     for columns, times in ((width, 1), (width - 1, 2)):
         monkeypatch.setenv("COLUMNS", str(columns))
         lines = printed(capsys, TUNED)
         assert sum("algorithm" in line for line in lines) == times
         assert max(map(len, lines)) <= columns
+
+
+def test_parts_show_values_of_their_own_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {"mu": ("0.1", "0.1"), "kind": ("a", "b"), "late": ("–", "5")}
+    fedprox = row("fedprox", texts, cell("71.25"), cell("failed", False, "failed"))
+    monkeypatch.setenv("COLUMNS", "48")
+    assert printed(capsys, replace(TUNED, rows=(fedprox,)))[3:] == [
+        "",
+        "                               α = 0.1",
+        "algorithm   hyper-parameters   best",
+        "─" * 38,
+        "fedprox     mu=0.1 kind=a      71.25",
+        "",
+        "                                   α = 1",
+        "algorithm   hyper-parameters       best",
+        "─" * 41,
+        "fedprox     mu=0.1 kind=b late=5   failed",
+        "",
+        "a < b",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(("columns", "width"), [("", 124), ("0", 124), ("x", 124), ("90", 90)])
