@@ -86,10 +86,12 @@ def _report(arguments: argparse.Namespace) -> None:
     runs = filtered(source.runs(), where, runs_named(folders, selected))
     results = results_of(source.only(runs), selected)
     note_superseded(runs, selected.tuned)
-    heading = arguments.title or TITLE
-    if arguments.board and not arguments.title:
-        heading = f"{TITLE}: board {board_name(arguments.board)}"
-    text = page(results, heading, datetime.now(UTC), arguments.board_metrics)
+    heading = TITLE
+    if arguments.board:
+        heading += f": board {board_name(arguments.board)}"
+    if where:
+        heading += ", in part"
+    text = page(results, arguments.title or heading, datetime.now(UTC), arguments.board_metrics)
     target.parent.mkdir(parents=True, exist_ok=True)
     with typed_file(target) as file:  # an old page stays until the new one is complete
         file.write(text.encode())
