@@ -190,14 +190,19 @@ def _check_arrays(arrays: Arrays) -> None:
         for axis, length in zip(axes, array.shape, strict=True):
             if lengths.setdefault((part, axis), length) != length:
                 raise ValueError(f"its {name} has another number {axis} than other arrays")
-    last = arrays.get("local/clients", np.zeros((1, 0)))[-1].tolist()
-    if last and arrays.get("features/client", last[0]) not in last:
+    _check_places(arrays, clients=lengths.get(("classes", "K"), MOST))
+
+
+def _check_places(arrays: Arrays, clients: int) -> None:
+    """Raise ValueError for numbers of clients and classes at which there is nothing."""
+    with_features = {"local/clients", "features/client"} <= arrays.keys()
+    if with_features and arrays["features/client"] not in arrays["local/clients"][-1]:
         raise ValueError("its features/client is none of the last round")
-    places = {"classes/clients": lengths.get(("classes", "K"), MOST), "features/labels": MOST}
-    for name, end in places.items():
-        numbers = arrays.get(name, np.zeros(1, int))
-        if numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= end:
-            raise ValueError(f"its {name} are no whole numbers from 0 to {end - 1}")
+    ends = {"classes/clients": clients, "features/labels": MOST}
+    for name in ends.keys() & arrays.keys():
+        numbers = arrays[name]
+        if numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= ends[name]:
+            raise ValueError(f"its {name} are no whole numbers from 0 to {ends[name] - 1}")
 
 
 def _part_of(name: str) -> str:

@@ -26,6 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from bench.errors import EnvironmentProblem, with_its_kind
 from bench.executors.progress import Observer, Watched
 from bench.executors.trials import searched_rows
@@ -304,7 +306,7 @@ class _Curve:
     config: Config
     runs: dict[str, Any] = field(default_factory=dict)
     best: float = math.nan
-    last: int = -1
+    last: int = field(init=False)  # set with the first points
 
     @property
     def name(self) -> str:
@@ -412,11 +414,10 @@ class LogWriter(Observer):
         for at, metric, value in sorted(points):
             rounds.setdefault(at, {})[metric] = value
         for metrics in rounds.values():
-            accuracy = metrics.get("accuracy", math.nan)
-            if math.isnan(curve.best) or accuracy > curve.best:
-                curve.best = accuracy
+            # The larger one, which is the other one if one is NaN.
+            curve.best = float(np.fmax(curve.best, metrics.get("accuracy", math.nan)))
             metrics["best_accuracy"] = curve.best
-        curve.last = max(rounds, default=curve.last)
+        curve.last = max(rounds)
         for name, tool in self._usable(names):
             with self._guarded(name):
                 if name not in curve.runs:
@@ -504,4 +505,3 @@ def _warn(text: str) -> None:
     sys.stderr.write(
         f"warning: {text}; the same command, given again, writes what is missing there\n"
     )
-    sys.stderr.flush()

@@ -18,7 +18,7 @@ from bench.executors.factories import SAMPLER, make_sampler, naming
 from bench.planning.configurations import keeps_relations
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, setting_of
-from bench.planning.search import Search, run_specs_of
+from bench.planning.search import Search, first_run, run_specs_of
 from bench.planning.trial_names import Varied, varied_names
 from bench.state_files import STATE_VERSION, saved_runs
 from leaderboards import Store, canonical_json
@@ -178,7 +178,7 @@ def varied(searches: Sequence[Search]) -> dict[str, Varied]:
 
     That is the setting fields that differ, and the tuned hyper-parameters.
     """
-    fields = varied_names([run_specs_of(search, {}, 1)[0] for search in searches])
+    fields = varied_names([first_run(search, {}) for search in searches])
     names = {}
     for search in searches:
         differing = (*fields[search.algorithm].fields, *search.tuned)

@@ -165,7 +165,9 @@ class Tally:
     @property
     def seconds_left(self) -> float:
         """Time left at the pace since the first report; NaN before there is one."""
-        began, before = self._first or (0.0, 1.0)
+        if self._first is None:
+            return math.nan
+        began, before = self._first
         if self.fraction <= before:
             return math.nan
         return (time.monotonic() - began) * (1 - self.fraction) / (self.fraction - before)

@@ -48,7 +48,7 @@ class Interruption:
         self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
         self.raised = False
         self._first: int | None = None  # signal
-        self._echo_until = 0.0
+        self._echo_until: float  # from the first signal on
         self._say = say
         self._before: dict[int, Any] = {}
 

@@ -243,7 +243,6 @@ def _measure_parts(options: argparse.Namespace, record: Record) -> int:
 
     def say(text: str) -> None:
         sys.stderr.write(text + "\n")
-        sys.stderr.flush()
         _save(options.json, record)
 
     for name in options.part:

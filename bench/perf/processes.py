@@ -186,23 +186,24 @@ def write_folder(out: Path, runs: int) -> None:
 
 
 def _row(
-    number: int,
+    place: int,
     settings: Sequence[dict[str, Any]],
     constants: dict[str, Any],
     random: np.random.Generator,
 ) -> dict[str, Any]:
     """Return the row of a run; results are random."""
-    seedless, seed = divmod(number, SEEDS)
+    seedless, seed = divmod(place, SEEDS)
     method, cell = divmod(seedless, len(settings))
     configuration, algorithm = divmod(method, ALGORITHMS)
     name = f"algorithm_{algorithm:02}"
     x = configuration / 8
     identity = identity_columns(name, 1, {"x": x}, settings[cell], seed)
     values = random.uniform(0.1, 0.9, len(COLUMNS))
-    results = {}
+    results: dict[str, float] = {}
     for column, value in zip(COLUMNS, values, strict=True):
         scale = 1 if column.unit.startswith("fraction") else 100
-        results[column.name] = float(scale * value)
+        number = float(scale * value)
+        results[column.name] = round(number) if column.type == "int64" else number
     return {**results, **constants, **settings[cell], **identity}
 
 
@@ -221,14 +222,6 @@ def _constants() -> dict[str, Any]:
         "selected_on": "validation",
         "shortened": False,
         "certified": True,
-        "communications": 100,
-        "bytes_down": 4_000_000,
-        "bytes_up": 2_000_000,
-        "train_steps": 12_000.0,
-        "best_round": 90,
-        "selected_round": 80,
-        "selected_client_round": 80,
-        "peak_memory_bytes": 500_000_000,
         "threads": 1,
         "pack": 1,
         "partition_hash": "ab12",

@@ -47,6 +47,7 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
     origins: dict[tuple[str, Setting], Setting] = {}
     run_specs: list[RunSpec] = []
     other_values = _values_at(plan)
+    seeds = plan.options.confirm
     for row, algorithm, tuned in _rows_and_settings(plan):
         origin = plan.without_tuned(tuned)
         for target in _targets(tuned, other_values):
@@ -54,7 +55,7 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
             cell = (row, plan.without_tuned(setting))
             if cell not in origins:
                 origins[cell] = origin
-                run_specs += _on_seeds(plan, RunSpec(algorithm, {}, setting, 0))
+                run_specs += [RunSpec(algorithm, {}, setting, seed) for seed in seeds]
             elif origins[cell] != origin:
                 raise _several_origins(plan, origins[cell], origin)
     return with_replicates(run_specs, plan.options.replicates)
@@ -68,11 +69,6 @@ def _several_origins(plan: Plan, first: Setting, second: Setting) -> UsageError:
         f"--confirm-at {' '.join(plan.options.confirm_at)}=... would confirm in one cell what was "
         f"tuned in several, which differ in {names}: tune at one value of {names}"
     )
-
-
-def _on_seeds(plan: Plan, run_spec: RunSpec) -> list[RunSpec]:
-    """Repeat a run on each seed that confirms."""
-    return [replace(run_spec, seed=seed) for seed in plan.options.confirm]
 
 
 def tuned_at(plan: Plan) -> dict[str, Value]:
@@ -98,6 +94,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
         if trained not in held:
             searched[name, plan.without_tuned(setting)] = trained
     confirmed_at = tuned_at(plan)
+    seeds = plan.options.confirm
     run_specs: list[RunSpec] = []
     other_values = _values_at(plan)
     for row in plan.winners(plan.of_own_versions(runs), confirmed_at):
@@ -113,9 +110,8 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
             setting = supply(entry(algorithm), target)
             base = SETTINGS[plan.paper, setting.dataset] if plan.paper else setting
             short = shortened(setting, base)
-            run_spec = RunSpec(algorithm, values, setting, 0, plan.paper, short)
-            run_specs += _on_seeds(plan, run_spec)
-    seeds = plan.options.confirm
+            for seed in seeds:
+                run_specs.append(RunSpec(algorithm, values, setting, seed, plan.paper, short))
     note = f"confirming the configurations chosen on seed 0, on seeds {seeds_in_words(seeds)}"
     targets: dict[Setting, None] = {}
     for tuned in plan.settings:

@@ -57,9 +57,14 @@ class TwoStages:
     own: tuple[Mapping[str, Value], ...]
 
 
-def run_specs_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:
-    """Make the runs of a configuration, one for each seed."""
-    first = RunSpec(
+def first_run(search: Search, configuration: Mapping[str, Value]) -> RunSpec:
+    """Make the run of a configuration with seed 0."""
+    return RunSpec(
         search.algorithm, configuration, search.setting, 0, search.paper, search.shortened
     )
+
+
+def run_specs_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:
+    """Make the runs of a configuration, one for each seed."""
+    first = first_run(search, configuration)
     return [replace(first, seed=seed) for seed in range(seeds)]

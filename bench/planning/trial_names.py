@@ -29,7 +29,7 @@ def varied_names(run_specs: Sequence[RunSpec]) -> dict[str, Varied]:
 
     The model is one if most runs of the sweep have another.
     """
-    usual = Counter(run_spec.setting.model for run_spec in run_specs).most_common(1)
+    usual = Counter(run_spec.setting.model for run_spec in run_specs).most_common()
     by_algorithm: dict[str, list[RunSpec]] = {}
     for run_spec in run_specs:
         by_algorithm.setdefault(run_spec.algorithm, []).append(run_spec)

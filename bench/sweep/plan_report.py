@@ -29,7 +29,7 @@ from bench.planning.cost_model import (
 from bench.planning.packing import fitting, program_of
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec
-from bench.planning.search import Search, run_specs_of
+from bench.planning.search import Search, first_run
 from bench.planning.trial_names import trial_name, varied_names
 from bench.sweep.feasible import partition_status
 from bench.sweep.preflight import gpu_share, mirror_url, other_data_notes, track_notes
@@ -147,10 +147,10 @@ def _bytes(plan: Plan, missing: int, sizes: Sequence[int], at_once: int) -> Repo
     """
     largest = max([*sizes, plan.options.seeds] if plan.searches else sizes, default=1)
     states = at_once * largest if plan.searches else min(at_once * largest, missing)
-    largest_model = max(map(_model_bytes, plan.settings), default=0)
+    largest_model = max(map(_model_bytes, plan.settings))
     memory = [_memory(setting, largest) for setting in plan.settings]
     return {
-        "memory_bytes_per_trial": max(memory, default=0.0),
+        "memory_bytes_per_trial": max(memory),
         # Of new rows, and of the states of runs at work.
         "disk_bytes": missing * ROW_BYTES + states * 8 * largest_model,
         "tracked": bool(plan.options.track),  # if so, `disk_bytes` leaves out those files
@@ -310,7 +310,7 @@ def _search_reports(
 def sample_run(search: Search) -> RunSpec:
     """Make one run of a search; its time is the estimate for all of them."""
     values = {name: grid.values[0] for name, grid in search.values.items()}
-    return run_specs_of(search, entry(search.algorithm).resolve(values), 1)[0]
+    return first_run(search, entry(search.algorithm).resolve(values))
 
 
 def _model_bytes(setting: Setting) -> int:

@@ -35,13 +35,11 @@ def _print_text(plan: Plan, report: Report) -> None:
     out = console()
     if plan.places:
         out.print(_table_sentence(plan), soft_wrap=True)
-    if plan.parts:
-        _print_tables(out, plan, report)
+    _print_tables(out, plan, report)
     lines = [f"note: {note}" for note in report["notes"]]
-    if plan.parts:
-        lines.append(_cost_line(report))
-        lines += _second_stage_lines(report)
-        lines += _confirmation_lines(plan, report)
+    lines.append(_cost_line(report))
+    lines += _second_stage_lines(report)
+    lines += _confirmation_lines(plan, report)
     for line in lines:
         out.print(line, soft_wrap=True)
 
@@ -97,11 +95,10 @@ def _hyperparameter_rows(plan: Plan) -> Iterator[tuple[str, ...]]:
 def _configuration_rows(trials: Sequence[Report]) -> Iterator[tuple[str, ...]]:
     """Yield each configuration with its seeds, its runs to do, and their time."""
     for trial in trials:
-        low = trial["seconds_per_run_at_least"]
         high = trial["seconds_per_run_at_most"]
         time = "stored"
         if trial["to_do"]:
-            time = "unknown" if low is None or high is None else span(low, high)
+            time = "unknown" if high is None else span(trial["seconds_per_run_at_least"], high)
         seeds = str(len(trial["run_keys"]))
         yield trial["name"], seeds, str(trial["to_do"]), trial["partition"], time
 

@@ -276,7 +276,6 @@ def check_out(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out) as file:
             file.write(b"\0" * 4096)
-            file.flush()
     except OSError as error:
         raise EnvironmentProblem(
             f"--out {out} cannot be written: {error.strerror or error}; choose another folder with "

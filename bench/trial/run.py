@@ -78,8 +78,8 @@ class Run:
         self._saved = time.monotonic()
         self._split_hash = ""
         self._dataset_hash = ""
-        self._chance = 0.0
-        self._test_samples = 0
+        self._chance: float  # from `open` on, as the number of test samples
+        self._test_samples: int
         self._recalled: Sequence[Point] = ()
         self._arranged: GrowingCurve = {}
         self._arranged_points = 0  # of the curve, that are in `_arranged`

@@ -75,7 +75,12 @@ def test_kept_files_and_others_stay(state: Path) -> None:
 
 def test_the_manifest_goes_first(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[str] = []
-    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok: gone.append(path.name))
+
+    def unlink(path: Path, missing_ok: bool) -> None:
+        assert missing_ok, "another process may remove it, too"
+        gone.append(path.name)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
     state_files.remove(state)
     assert gone[0] == "manifest.json"
     assert sorted(gone) == names(state)

@@ -101,6 +101,43 @@ def test_packed_arrays_are_refused(tmp_path: Path) -> None:
         artifacts.arrays(tmp_path, KEY)
 
 
+class Payload:
+    """An object that makes a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return self.file.touch, ()
+
+
+def test_nothing_is_unpickled_from_arrays(tmp_path: Path) -> None:
+    mark = tmp_path / "unpickled"
+    write_arrays(tmp_path, KEY, {"local/rounds": np.array([Payload(mark)], object)})
+    with pytest.raises(EnvironmentProblem, match="is not a readable file of tracked data"):
+        artifacts.arrays(tmp_path, KEY)
+    assert not mark.exists()
+
+
+def test_one_runs_files_are_looked_for_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(artifacts.Store, "tracked", lambda store, keys: asked.append(keys) or {})
+    for keys in ([KEY], [KEY[:16]], None):
+        Tracked(tmp_path, keys)
+    assert asked == [[KEY], None, None]
+
+
+def test_old_files_of_killed_writers_go(tmp_path: Path) -> None:
+    left = tmp_path / "tracked" / f".{'0' * 32}.tmp"
+    left.parent.mkdir()
+    left.touch()
+    os.utime(left, (0, 0))
+    name = write_arrays(tmp_path, KEY, {"local/rounds": [1]})
+    assert [path.name for path in left.parent.iterdir()] == [name]
+
+
 def test_no_arrays_are_said(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as refused:
         artifacts.arrays(tmp_path, KEY)

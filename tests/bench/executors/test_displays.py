@@ -167,6 +167,11 @@ def test_time_left_is_at_the_pace(clock: list[float]) -> None:
     # An eighth of the work in 60 s, and six eighths left.
     assert tally.seconds_left == pytest.approx(360)
     assert tally.line("news") == "0/2 trials, about 6 min left · news"
+    almost = Tally(1, WORK)
+    for seconds, rounds in ((0, 0), (100, 39.9), (0, 40)):
+        clock[0] += seconds
+        almost.reported(TRIAL, report(rounds_done=rounds))
+        assert (", about " in almost.line("news")) == (rounds == 39.9)
 
 
 def test_ends_are_counted(clock: list[float]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,13 @@ def test_an_error_of_own_code_is_named_without_traceback(
 def test_what_is_no_scheduler_is_refused(own: Path, path: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         make_scheduler(path)
+
+
+def test_an_experimental_sampler_warns_of_nothing() -> None:
+    """The user asked for it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_sampler("optuna.samplers:QMCSampler", seed=0)
 
 
 def test_what_is_no_sampler_is_refused(own: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +12,14 @@ from typing import Any
 import pytest
 from rows import CURVE, make_row
 
+from algorithms import entry
 from bench.errors import EnvironmentProblem
 from bench.executors import logs
 from bench.executors.logs import LogWriter, Mlflow, TensorBoard, Wandb, _Curve
 from bench.executors.progress import watched
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
-from leaderboards import Store, StoreError
+from leaderboards import Store, StoreError, identity_columns
 
 CONFIG = {"algorithm": "mine:My Prox", "run_key": "ab" * 32, "hp_mu": 0.5, "clip_norm": 1.0}
 
@@ -165,6 +167,46 @@ def test_stored_rows_are_caught_up(tmp_path: Path) -> None:
     assert again.catch_up(store, keys[:1]) == 0
 
 
+def test_stored_rows_of_a_search_are_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside those of runs that are not to do; the tool is closed at the end."""
+    tool = Tool()
+    monkeypatch.setattr(logs, "make_tools", lambda names, out, offline: {"a": tool})
+    plan = make_plan(SweepOptions(("fedavg", "fedprox"), search="optuna"))
+    stored = make_plan(SweepOptions(("fedprox",))).run_specs[0]
+    store = Store(tmp_path)
+    for run_spec, name in ((RUN, "fedavg"), (stored, "fedprox")):
+        identity = identity_columns(*run_spec.identity(entry(name)))
+        store.write(make_row() | identity, CURVE)
+    for to_do, names in ((plan.run_specs, ["fedprox"]), ((), ["fedavg"])):
+        tool.calls.clear()
+        with logs.logged(plan, to_do, store) as (writer,):
+            assert isinstance(writer, LogWriter)
+            assert writer._thread.daemon, "it keeps no process from its end"
+        begun = [call[1].partition("-")[0] for call in tool.calls if call[0] == "begin"]
+        assert begun == names
+        said = "note: curves of 1 stored run are logged, too\nnote: curves: look here\n"
+        assert capsys.readouterr().err == said
+
+
+def test_a_tool_that_hangs_is_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    released = threading.Event()
+    tool = Tool()
+    tool.begin = lambda name, config: released.wait()  # type: ignore[assignment,method-assign]
+    writer = written(tmp_path, tool)
+    writer.reported(TRIAL, {"curves": {RUN.key: [(1, "accuracy", 0.5)]}})
+    monkeypatch.setattr(logs, "CLOSE_SECONDS", 0.01)
+    writer.close()
+    assert capsys.readouterr().err == (
+        "warning: --log a did not finish in time and is abandoned; the same command, given again, "
+        "writes what is missing there\n"
+    )
+    released.set()
+
+
 def test_names_are_files() -> None:
     assert _Curve(CONFIG).name == f"mine_My_Prox-{'ab' * 8}"
     row = make_row("fedprox", {"mu": 0.5}, {"lr": 0.25}, seed=3)
@@ -282,7 +324,8 @@ def test_wandb_has_a_mode_and_a_place(
 
 def test_wandb_gets_a_run_of_the_row(wandb: Any, tmp_path: Path) -> None:
     folder = tmp_path / "logs"
-    begun = Wandb(folder, offline=True).begin("name", CONFIG)
+    for _ in range(2):  # the folder may be there
+        begun = Wandb(folder, offline=True).begin("name", CONFIG)
     assert begun == {
         "project": "fedkd-bench",
         "id": "name",

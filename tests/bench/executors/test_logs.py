@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -30,7 +31,7 @@ from bench.planning.planner import make_plan
 from bench.planning.trial_names import Varied
 from bench.sweep.command import main
 from bench.terminal.values import logs_of
-from leaderboards import Store
+from leaderboards import Store, StoreError
 
 Curves = dict[str, dict[str, dict[int, float]]]  # series -> metric -> round -> value
 About = dict[str, dict[str, Any]]  # series -> its configuration and its end
@@ -494,15 +495,22 @@ def test_mlflow_sends_nothing_and_stores_where_it_is_told(
         monkeypatch.setenv(name, "")  # so that it is as before afterwards
         monkeypatch.delenv(name)
     client.get_experiment_by_name.return_value = None
-    logs.Mlflow(tmp_path, offline=True)
-    store = f"sqlite:///{tmp_path / 'mlflow' / 'mlflow.db'}"
+    folder = tmp_path / "out" / "logs"
+    for name in ("alembic", "mlflow"):
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.INFO)
+    logs.Mlflow(folder, offline=True)
+    assert [logging.getLogger(name).level for name in ("alembic", "mlflow")] == [30, 30]
+    store = f"sqlite:///{folder / 'mlflow' / 'mlflow.db'}"
     tracking.MlflowClient.assert_called_once_with(store)
-    artifacts = (tmp_path / "mlflow" / "artifacts").as_uri()
+    artifacts = (folder / "mlflow" / "artifacts").as_uri()
     client.create_experiment.assert_called_once_with(logs.PROJECT, artifacts)
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secret@host")
     with pytest.raises(EnvironmentProblem, match="offline"):
-        logs.Mlflow(tmp_path, offline=True)
-    online = logs.Mlflow(tmp_path, offline=False)
+        logs.Mlflow(folder, offline=True)
+    online = logs.Mlflow(folder, offline=False)
     assert online.look == "https://host"
     assert "secret" not in online.where
+    (folder / "mlflow" / "mlflow.db").symlink_to(tmp_path)
+    with pytest.raises(StoreError):
+        logs.Mlflow(folder, offline=False)

@@ -120,6 +120,8 @@ def test_trials_are_named_by_what_is_tuned() -> None:
         "fedcad": Varied(("alpha", "lr"), ("beta", "gamma")),
         "fedprox": Varied(("alpha", "lr"), ("mu",)),
     }
+    two = plan_of("fedprox", values={"mu": ("0.1", "1")})
+    assert varied(two.searches) == {"fedprox": Varied((), ("mu",))}
 
 
 # What is tried first
@@ -148,6 +150,8 @@ def test_the_settings_own_rate_is_tried() -> None:
     assert first(FEDCAD, 4, known=[(at_preset, 0.5)]) == []
     given = replace(FEDCAD, tuned={"lr": Grid(0.2, 0.3)})
     assert first(given, 4) == []
+    (fedavg,) = plan_of("fedavg", budget=4).searches
+    assert first(fedavg, 4, begun=[preset]) == [preset], "it has nothing else to tune"
 
 
 # Stored results
@@ -250,10 +254,12 @@ def test_a_sampler_knows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None
         return make(path, seed)
 
     monkeypatch.setattr(optuna_search, "make_sampler", make_sampler)
+    optuna.logging.set_verbosity(optuna.logging.INFO)
     plan = plan_of("fedprox", values=VALUES, num_samples=4)
     known = [({"mu": 0.1}, 0.25), ({"mu": 0.2}, 0.5)]
     proposer = Proposer(plan, PastTries(plan.searches[0], known=known))
     assert seeds == [2]
+    assert optuna.logging.get_verbosity() == optuna.logging.WARNING
     assert proposer.wanted == 2
     assert proposer.study.best_value == 0.5
     assert proposer.study.direction == optuna.study.StudyDirection.MAXIMIZE

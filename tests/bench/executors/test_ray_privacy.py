@@ -37,6 +37,19 @@ def test_the_token_is_private(home: Path) -> None:
     assert list(token.parent.iterdir()) == [token]
 
 
+def test_a_token_appears_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    link = os.link
+
+    def look(source: str, target: Path) -> None:
+        seen.append(len(Path(source).read_text()))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", look)
+    ray_cluster.protect_token()
+    assert seen == [64]
+
+
 def test_a_token_that_is_there_becomes_private(home: Path) -> None:
     token = home / ".ray" / "auth_token"
     token.parent.mkdir()
@@ -67,7 +80,9 @@ def test_what_the_user_chose_stays(name: str, home: Path, monkeypatch: pytest.Mo
 
 
 def test_the_folder_is_private(home: Path) -> None:
-    folder = ray_cluster.private_folder()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "chmod", lambda path, mode: None)  # it is private from the beginning
+        folder = ray_cluster.private_folder()
     assert folder.parent == home
     assert mode(folder) == 0o700
     folder.chmod(0o777)

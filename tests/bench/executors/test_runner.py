@@ -217,9 +217,13 @@ def test_other_warnings_are_shown_as_before(monkeypatch: pytest.MonkeyPatch) -> 
 DAY = 24 * 60 * 60
 
 
-@pytest.mark.parametrize(("age", "stays"), [(DAY - 60, True), (DAY + 60, False)])
-def test_leftovers_stay_for_a_day(age: int, stays: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("age", "stays"), [(DAY - 60, True), (DAY, True), (DAY + 1, False)])
+def test_leftovers_stay_for_a_day(
+    age: int, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A folder's age is that of its newest file."""
+    now = int(time.time())
+    monkeypatch.setattr(runner.time, "time", lambda: now)
     state = tmp_path / "state"
     (state / ".tune-a").mkdir(parents=True)
     kept = [state / "said-x", state / ".other-x", state / ".stop-"]
@@ -229,7 +233,7 @@ def test_leftovers_stay_for_a_day(age: int, stays: bool, tmp_path: Path) -> None
         file.touch()
     for path in state.iterdir():
         os.utime(path, (0, 0))
-    when = time.time() - age
+    when = now - age
     for path in (*old, inner):
         os.utime(path, (when, when))
     link = state / ".said-link"

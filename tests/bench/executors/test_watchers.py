@@ -121,6 +121,7 @@ def test_new_warnings_of_workers_are_repeated(sweep: Sweep) -> None:
             warnings.simplefilter("always")
             sweep.watcher.on_step_end(0, [])
         assert all(warning.category is Slower for warning in caught)
+        assert {warning.filename for warning in caught} <= {__file__}
         heard.append([str(warning.message) for warning in caught])
     assert heard == [[], ["one", "two"], ["three", "four"], []]
 
@@ -140,6 +141,7 @@ def test_a_dead_worker_is_warned_of(
     with pytest.warns(Slower) as caught:
         sweep.watcher.on_trial_recover(0, [], sweep.trial())
     assert [str(warning.message) for warning in caught] == [text]
+    assert caught[0].filename == __file__
     assert (sweep.stopped, sweep.events.statuses) == (False, [])
 
 

@@ -189,6 +189,7 @@ RECORD: dict[str, Any] = {
         "a": {"rate": figure([1e9, 3e9], "samples/s"), "s": figure([999.6], "s", 1000.0)},
         "b": {"x": figure([0.12345], "x", 0.95, at_least=True), "out": {"left_out": "no GPU"}},
         "c": {"bad": {"error": "broke"}, "n": figure([1234.5, 1234.5, 1234.5], "B")},
+        "e": {"flops": figure([1e12], "FLOP/s"), "least": figure([1e9], "FLOP/s")},
     },
     "failed": {"d": "interrupted"},
 }
@@ -203,6 +204,8 @@ def test_a_record_is_printed_whole(capsys: pytest.CaptureFixture[str]) -> None:
         ["a s", "1e+03 s", "", "<= 1000", "yes"],
         ["b x", "0.123 x", "", ">= 0.95", "no"],
         ["c n", "1,234 B", "1,234 to 1,234", "", ""],
+        ["e flops", "1,000 GFLOP/s", "", "", ""],
+        ["e least", "1 GFLOP/s", "", "", ""],
         ["b out: no GPU"],
         ["the load was 0.5 on 2 cores at the start: by the clock all is slower than it is"],
         ["c bad: broke"],
@@ -412,6 +415,12 @@ def test_a_made_up_folder_is_in_order(tmp_path: Path, monkeypatch: pytest.Monkey
     }
     assert sorted(set(runs["seed"])) == [0, 1, 2, 3, 4]
     assert set(runs["status"]) == {"finished"}
+    unlike = [name for name in ("diverged", "personal", "shortened") if runs[name].any()]
+    assert unlike == []
+    assert runs["certified"].all()
+    assert (runs["threads"] * runs["pack"]).eq(1).all()
+    assert runs["peak_memory_bytes"].between(10, 90).all()
+    assert set(runs["validation_fraction"]) == {0.1}
     assert runs["final_accuracy"].between(0.1, 0.9).all()
     assert runs["seconds"].between(10, 90).all()
     curves = Store(tmp_path).curves()

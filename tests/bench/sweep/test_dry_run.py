@@ -12,15 +12,20 @@ from typing import Any
 
 import pytest
 from commands import cells_of
+from rows import CURVE, make_row
 
+from algorithms import entry
 from bench.execution import Execution
 from bench.planning.cost_model import Time
 from bench.planning.options import SweepOptions
+from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
+from bench.planning.work import samples_of
 from bench.sweep import command, feasible, plan_report, plan_text
 from bench.sweep.feasible import partition_status
 from bench.sweep.plan_report import _bytes, _concurrent, _duration, _memory, sample_run
 from bench.sweep.plan_text import _confirmation_lines, _cost_line, _second_stage_lines, _size
+from leaderboards import Store, identity_columns
 from search_spaces import Setting
 
 MIB = 2**20
@@ -387,14 +392,14 @@ def test_a_table_is_shown_with_its_places(
 
 def test_tables_that_name_no_configuration_try_several() -> None:
     places = []
-    for count, name in ((1, "fedavg"), (2, "fedgkd"), (3, "fedgkd")):
+    for count, name in ((1, "fedavg"), (2, "fedgkd")):
         keys = tuple(SimpleNamespace(key=f"{name}{at}") for at in range(count))
         printed_cell = SimpleNamespace(table="IV", algorithm=name)
         places.append(SimpleNamespace(printed=printed_cell, run_specs=keys))
     options = SweepOptions(seeds=2)
     plan: Any = SimpleNamespace(places=places, options=options, run_specs=[1] * 7, paper="p")
     assert plan_text._table_sentence(plan) == (
-        "Table IV of p: 3 printed cells, 8 models evaluated, 7 runs (2 seeds); of fedgkd "
+        "Table IV of p: 2 printed cells, 6 models evaluated, 7 runs (2 seeds); of fedgkd "
         "everything that the paper tried is run"
     )
 
@@ -418,3 +423,79 @@ def test_a_report_describes_each_configuration(
     later = ("second_stage_runs", "confirming_runs_at_most", "second_stage_to_do")
     assert [report[name] for name in later] == [0, 0, None]
     assert report["out"] == str(tmp_path)
+
+
+def reported(capsys: pytest.CaptureFixture[str], words: str, out: Path) -> dict[str, Any]:
+    """The report of a dry run."""
+    assert command.main([*words.split(), "--dry-run", "--json", "--out", str(out)]) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
+
+
+TIMES = ("seconds_per_run", "seconds_per_run_at_least", "seconds_per_run_at_most")
+
+
+def store_all(out: Path, plan: Plan, count: int, rate: float = 1000.0) -> None:
+    """Store the first runs of a plan, which train so many samples a second."""
+    for run_spec in plan.run_specs[:count]:
+        identity = identity_columns(*run_spec.identity(entry(run_spec.algorithm)))
+        row = make_row() | identity | {"samples_per_second": rate}
+        Store(out).write(row, CURVE)
+
+
+def test_stored_runs_take_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others take the time of one like them, or of other algorithms on the same model."""
+    monkeypatch.setattr(plan_report, "cpu_count", lambda: 16)
+    plan = make_plan(SweepOptions(("fedprox",), values={"mu": ("0.1", "1")}, seeds=2))
+    seconds = samples_of(plan.run_specs[0]) / 1000
+    store_all(tmp_path, plan, 3)
+    report = reported(capsys, "--algo fedprox --set mu=0.1,1 --seeds 2", tmp_path)
+    stored, other = report["trials"]
+    assert [stored[name] for name in TIMES] == [0, 0, 0]
+    assert [other[name] for name in TIMES] == pytest.approx([seconds] * 3)
+    assert (stored["to_do"], other["to_do"]) == (0, 1)
+    assert (report["runs"], report["to_do"], report["seconds"]) == (4, 1, pytest.approx(seconds))
+    assert (report["concurrent_trials"], report["trials_at_once"]) == (16, 1)
+    like = reported(capsys, "--algo moon --model mlp --set mu=0.5 --device cpu", tmp_path)
+    assert like["trials"][0]["seconds_per_run"] is None, "it has a head, as no stored run has"
+    avg = reported(capsys, "--algo fedavg", tmp_path)
+    assert avg["seconds"] == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("pack", "sizes"), [(1, []), (2, [2, 1]), (3, [3])])
+def test_packs_of_several_runs_are_listed(
+    pack: int, sizes: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"--algo fedavg --seeds 3 --backend stacked --device cpu --pack {pack}"
+    assert reported(capsys, words, tmp_path)["packs"] == sizes
+
+
+def test_a_search_that_is_stored_is_confirmed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "--algo fedprox --set mu=0.1,1 --confirm 3"
+    plan = make_plan(SweepOptions(("fedprox",), values={"mu": ("0.1", "1")}))
+    for count, to_do in ((1, None), (2, 3)):
+        store_all(tmp_path, plan, count)
+        report = reported(capsys, words, tmp_path)
+        found = (report["confirming_runs_at_most"], report["confirming_runs_to_do"])
+        assert found == (3, to_do)
+    searched = reported(capsys, f"{words} --search optuna --num-samples 2", tmp_path)
+    assert searched["confirming_runs_to_do"] is None, "a search may add runs"
+
+
+def test_partitions_of_confirming_runs_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn(monkeypatch, SOUND, SOUND, ("NOT feasible: x", 0, 0), ("NOT feasible: y", 0, 0))
+    words = "--algo fedavg,fedprox --confirm"
+    for seeds, notes in (("1", []), ("3", ["confirming runs are NOT feasible: x"])):
+        assert reported(capsys, f"{words} {seeds}", tmp_path)["notes"] == notes
+
+
+def test_a_mirror_inside_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--algo", "fedavg", "--dry-run", "--out", str(tmp_path)]
+    assert command.main([*words, "--mirror", str(tmp_path / "below")]) == 2
+    assert "error: " in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from rows import CURVE, make_row
 
 from algorithms import entry
@@ -19,10 +21,11 @@ from bench.planning.options import SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
+from bench.selftest.certify import QUICK
 from bench.sweep import preflight
 from bench.sweep.parser import parse
 from bench.sweep.preflight import check_track, completed, gpu_share, resolve, track_notes
-from leaderboards import Store, identity_columns
+from leaderboards import Store, StoreError, identity_columns
 from search_spaces import PAPERS
 
 
@@ -209,6 +212,63 @@ def test_a_pack_has_a_gpu_to_itself(
 # Checks
 
 
+@pytest.mark.parametrize(
+    ("layer", "device", "backend", "pack", "ends"),
+    [
+        ("drop", "cpu", "loop", 1, "mixes"),
+        ("drop", "cuda", "auto", 1, "drop on a GPU"),
+        ("drop", "cpu", "stacked", 1, "drop in a stack"),
+        ("drop", "cpu", "loop", 2, "drop in a pack"),
+        ("drop", "cuda", "stacked", 2, "drop on a GPU"),
+        ("", "cpu", "auto", 1, "mixes"),
+        ("", "cpu", "auto", 2, "stacks"),
+        ("", "cuda", "stacked", 1, "stacks"),
+        ("", "cuda", "loop", 2, "mixes"),
+    ],
+)
+def test_outside_models_are_tried_where_they_train(
+    layer: str, device: str, backend: str, pack: int, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that draws is refused wherever its draws cannot be repeated."""
+    done: list[str] = []
+    engine = "bench.engine.own_draws"
+    stacks = "bench.engine.trial_passes.stacks.check_stacks"
+    monkeypatch.setattr(preflight, "is_from_outside", lambda model: model == "cnn_digits")
+    monkeypatch.setattr(f"{engine}.drawing_layer", lambda *given: layer)
+    monkeypatch.setattr(f"{engine}.mixes_samples", lambda *given: done.append("mixes"))
+    monkeypatch.setattr(f"{engine}.refuse", lambda model, *why: UsageError(" ".join(why)))
+    monkeypatch.setattr(stacks, lambda model, shape: done.append("stacks"))
+    settings = plan_of("--algo", "fd", "--set", "client_models=mlp/cnn_digits").settings
+    try:
+        preflight._check_own_draws(settings, device, backend, pack)
+    except UsageError as refused:
+        done.append(str(refused))
+    assert done[0] == "mixes"
+    assert done[-1] == ends
+
+
+def test_own_kinds_are_made_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray is imported with its variables before a scheduler of the user's imports it."""
+    made: list[Any] = []
+    monkeypatch.setattr(preflight, "import_executor", made.append)
+    monkeypatch.setattr(preflight, "make_scheduler", made.append)
+    monkeypatch.setattr(preflight, "make_sampler", lambda path, seed: made.append(path))
+    resolve(plan_of("--algo", "fedprox", "--scheduler", "own:rule"))
+    resolve(plan_of("--algo", "fedprox", "--scheduler", "asha"))
+    resolve(plan_of("--algo", "fedprox", "--search", "own:sampler"))
+    assert made == ["ray", "own:rule", "own:sampler"]
+
+
+def test_a_full_disk_is_found_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Path("/dev/full")
+    monkeypatch.setattr(preflight.tempfile, "TemporaryFile", lambda dir: full.open("wb"))
+    with pytest.raises(EnvironmentProblem, match="cannot be written: No space left on device; "):
+        preflight.check_out(tmp_path)
+    (tmp_path / "curves").symlink_to(tmp_path)
+    with pytest.raises(StoreError):
+        preflight.check_out(tmp_path)
+
+
 def test_a_folder_is_made_and_left_empty(tmp_path: Path) -> None:
     preflight.check_out(tmp_path / "a" / "out")
     assert list((tmp_path / "a" / "out").iterdir()) == []
@@ -250,6 +310,31 @@ def test_three_problems_of_an_algorithm_are_told(
         assert certified == (() if remarks else ("m:M",))
         assert capsys.readouterr().err.startswith(said)
         assert "d." not in said
+
+
+def test_a_self_test_has_one_thread(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a hyper-parameter does not change is a remark, all else a problem."""
+    threads: list[int] = []
+
+    def certify(candidate: Any, checks: tuple[str, ...]) -> Any:
+        threads.append(torch.get_num_threads())
+        sys.stdout.write("an algorithm speaks\n")
+        outcomes = [SimpleNamespace(check=check, problems=(check,)) for check in checks]
+        return SimpleNamespace(outcomes=outcomes)
+
+    monkeypatch.setattr("bench.selftest.certify.certify", certify)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        found = preflight._run_self_test.__wrapped__("fedavg", 1)
+        assert (threads, torch.get_num_threads()) == ([1], 3)
+    finally:
+        torch.set_num_threads(before)
+    assert found == (QUICK, ("hyperparameters",))
+    said = "note: fedavg: checked by the self-test before it runs\nan algorithm speaks\n"
+    assert capsys.readouterr() == ("", said)
 
 
 def test_drift_needs_like_models() -> None:

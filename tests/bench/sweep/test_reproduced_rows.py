@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import make_row
+from rows import CURVE, START, make_row
 
 from algorithms import entry
 from bench.errors import UsageError
@@ -17,7 +19,7 @@ from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, row_entry
 from bench.sweep import command, reproduce
 from bench.sweep.reproduce import _check_data, _compare, run_spec_of_row
-from leaderboards import identity_columns
+from leaderboards import Store, identity_columns
 from leaderboards.numbers import NUMBERS
 from leaderboards.rows.schema import READ_OFF_CURVES
 
@@ -149,6 +151,97 @@ def test_rounds_are_told_while_training(
         "round 1",
         "round 2: accuracy 12.35 %",
     ]
+
+
+@pytest.mark.parametrize("tracked", [None, 0.5])
+@pytest.mark.parametrize("certified", [True, False])
+def test_a_row_is_trained_as_it_was(
+    tracked: float | None,
+    certified: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is compared with the row that was written last."""
+    (run,) = make_plan(SweepOptions(("fedavg",))).run_specs
+    out = tmp_path / "out"
+    columns = {"local_accuracy_mean": tracked, "certified": certified, "threads": 3}
+    row = row_of(run, paper=run.paper, backend="stacked", **columns)
+    Store(out).write(row, CURVE)
+    trained: list[Any] = []
+
+    def train(run_spec: RunSpec, execution: Execution) -> dict[str, Any]:
+        trained.append((run_spec.key, replace(execution, provenance={})))
+        for hours, accuracy in ((2, 0.75), (1, 0.5)):
+            later = {"finished": START + timedelta(hours=hours), "best_accuracy": accuracy}
+            Store(Path(execution.out)).write(row | later | {"device": f"gpu {hours}"}, CURVE)
+        return {"status": "finished"}
+
+    monkeypatch.setattr(reproduce, "_train", train)
+    words = [run.key[:12], "--out", str(out), "--offline", "--data-dir", "/d", "--device", "cpu"]
+    assert reproduce.main(words) == 1
+    assert trained == [
+        (
+            run.key,
+            Execution(
+                out=str(out / "reproduced"),
+                data_dir="/d",
+                offline=True,
+                backend="stacked",
+                threads=3,
+                force=True,
+                track=() if tracked is None else ("local",),
+                certified=("fedavg",) if certified else (),
+            ),
+        )
+    ]
+    assert capsys.readouterr().out == "best_accuracy: stored 0.5, now 0.75\n"
+
+
+@pytest.mark.parametrize(
+    ("report", "status", "said"),
+    [
+        ({"status": "failed", "error": "no"}, 1, "failed: no\n"),
+        ({"status": "environment", "error": "full"}, 3, "error: full\n"),
+    ],
+)
+def test_what_did_not_finish_is_compared_with_nothing(
+    report: dict[str, Any],
+    status: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A row may be read from a file; the new one goes below the usual folder."""
+    values = {"start_from": ("ab" * 32,)}
+    (run,) = make_plan(SweepOptions(("fedavg",), values=values)).run_specs
+    Store(tmp_path / "out").write(row_of(run, paper=run.paper), CURVE)
+    (file,) = (tmp_path / "out" / "runs").iterdir()
+    monkeypatch.setenv("FEDKD_OUT", str(tmp_path / "usual"))
+    copied: list[Any] = []
+    monkeypatch.setattr(reproduce.artifacts, "copy", lambda *given: copied.append(given))
+    monkeypatch.setattr(reproduce, "_train", lambda *given: report)
+    assert reproduce.main([run.key, "--out", str(file)]) == status
+    assert capsys.readouterr().err == said
+    into = tmp_path / "usual" / "reproduced"
+    assert copied == [([file], into, "ab" * 32)]
+
+
+def test_a_rows_data_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {"public": ("mnist:50",), "image_size": ("resize32",), "model": ("resnet8",)}
+    run, *_ = make_plan(SweepOptions(("fedmd",), values=values)).run_specs
+    Store(tmp_path).write(row_of(run, paper=run.paper), CURVE)
+    monkeypatch.setattr(reproduce, "names_of_paths", lambda paths, label: {paths[0]: label})
+    monkeypatch.setattr(reproduce, "_train", lambda *given: pytest.fail("of other data"))
+    words = [run.key, "--out", str(tmp_path), "--dataset", "csv:a", "--label", "kind"]
+    assert reproduce.main(words) == 2
+    assert capsys.readouterr().err == (
+        f"error: --dataset csv:a is kind, and the run {run.key[:16]} has digits and mnist: "
+        "name its data\n"
+    )
 
 
 def test_the_first_word_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
