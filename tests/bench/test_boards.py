@@ -7,6 +7,7 @@ import json
 import re
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ from commands import ROOT
 from rows import CURVE, START, failed_row, make_row, sound_row
 
 from bench.boards import main, merge
+from bench.sync.mirror import Moved
 from leaderboards import Store
 from leaderboards.rows.compaction import compact
 
@@ -474,3 +476,57 @@ def test_documented_lines_read_a_confirmed_board(tmp_path, monkeypatch):
 def test_units_are_in_every_file(laptop):
     for path in (laptop.out / "runs").glob("*.parquet"):
         assert json.loads(pq.read_schema(path).metadata[b"fedkd_units"])["bytes_up"] == "bytes"
+
+
+def test_what_was_not_moved_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved = Moved(rows=2, problems=("one is damaged", "another, too"))
+    opened: list[Any] = []
+
+    def open_mirror(url: str, out: Path, read_only: bool = False) -> Any:
+        opened.append((url, out, read_only))
+        return SimpleNamespace(push=lambda: moved, pull=lambda: moved)
+
+    monkeypatch.setattr("bench.sync.mirror.open_mirror", open_mirror)
+    (tmp_path / "runs").mkdir()
+    for action, way, verb in (
+        ("push", f"{tmp_path} -> s3://b", "pushed"),
+        ("pull", f"s3://b -> {tmp_path}", "fetched"),
+    ):
+        assert main([action, "s3://b", str(tmp_path)]) == 0
+        assert capsys.readouterr().out.splitlines() == [
+            "one is damaged",
+            "another, too",
+            f"2 rows {verb}: {way}",
+        ]
+    assert opened == [("s3://b", tmp_path, False), ("s3://b", tmp_path, True)]
+
+
+HELP = "`python -m bench.boards {}--help` shows the options"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "required: merge | validate | compact | push | pull; " + HELP.format("")),
+        (["merge", "a"], "required: --out; " + HELP.format("merge ")),
+        (["validate", "."], "it has no folder runs"),
+        (["validate"], "it has no folder runs; name one, or set FEDKD_OUT"),
+    ],
+)
+def test_what_is_missing_is_named(
+    words: list[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDKD_OUT", raising=False)
+    try:
+        status: object = main(words)
+    except SystemExit as ended:
+        status = ended.code
+    assert status == 2
+    assert capsys.readouterr().err.strip().endswith(problem)

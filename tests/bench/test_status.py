@@ -14,7 +14,7 @@ from algorithms import entry
 from bench import status
 from bench.engine.state import StateFolder
 from bench.execution import Execution
-from bench.planning.options import SweepOptions
+from bench.planning.options import TWO_STAGE, SweepOptions
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, row_entry
 from bench.state_files import STATE_VERSION
@@ -264,6 +264,31 @@ def test_a_claimed_run_is_running(tmp_path: Path, capsys: pytest.CaptureFixture[
     again.release()
     fresh.release()
     assert listed(tmp_path, capsys, *asked) == [("failed", 0), ("missing", None)]
+
+
+def test_runs_of_a_search_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The stored ones: which come is not known before."""
+    words = ("--algo", "fedprox", "--search", "optuna", "--num-samples", "2")
+    assert status.main([*words, "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"no run of this search is stored in {tmp_path}\n"
+    both = make_plan(SweepOptions(("fedprox", "fedavg"), values={"mu": MUS})).run_specs
+    stored(tmp_path, both)
+    assert listed(tmp_path, capsys, *words) == [("finished", None)] * 2
+    confirmed = listed(tmp_path, capsys, *words, "--confirm", "1")
+    assert confirmed == [("missing", None), *[("finished", None)] * 2]
+
+
+def test_a_second_stage_is_listed_after_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {"lr": ("0.1", "0.2"), "mu": MUS}
+    first = make_plan(SweepOptions(("fedprox",), values=values, budget=3, tuning=TWO_STAGE))
+    words = ("--algo", "fedprox", "--lr", "0.1", "0.2", "--set", f"mu={','.join(MUS)}")
+    words += ("--budget", "3", "--tuning", TWO_STAGE)
+    assert listed(tmp_path, capsys, *words) == [("missing", None)] * 2
+    stored(tmp_path, first.run_specs)
+    ended = [("finished", None)] * 2
+    assert listed(tmp_path, capsys, *words) == [*ended, ("missing", None)]
 
 
 def test_runs_that_confirm_are_listed_once_their_search_is_stored(

@@ -98,7 +98,8 @@ def test_five_reasons_are_told(count: int, last: str | None) -> None:
 
 
 def test_the_table_has_a_count_of_each(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [row(1, "saved", saved_round=0), row(2, error="why"), row(3)]
+    why = "why " * 50 + "not"
+    rows = [row(1, "saved", saved_round=0), row(2, error=why), row(3)]
     _print(rows, Path("/out"), as_json=False)
     lines = cells_of(capsys.readouterr().out)
     short = "0" * 16
@@ -108,7 +109,7 @@ def test_the_table_has_a_count_of_each(capsys: pytest.CaptureFixture[str]) -> No
         [short, "run 2", "failed", ""],
         [short, "run 3", "failed", ""],
         ["2 failed, 1 saved in /out"],
-        [f"failed: {short}: why"],
+        [f"failed: {short}: {why}"],
     ]
     _print(rows, Path("/out"), as_json=True)
     document = json.loads(capsys.readouterr().out)
@@ -139,6 +140,16 @@ def test_a_file_is_for_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str
         f"error: {file} is a file, and --out takes a folder; `python -m bench.compare --out {file}`"
         " reads rows\n"
     )
+
+
+def test_a_folder_without_locks_has_no_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any, **options: Any) -> None:
+        raise PermissionError(13, "read-only")
+
+    monkeypatch.setattr("filelock.FileLock", fail)
+    assert not status._is_claimed(tmp_path / "a.lock")
 
 
 def test_help_names_the_sweeps_options(capsys: pytest.CaptureFixture[str]) -> None:

@@ -323,7 +323,7 @@ def test_wandb_has_a_mode_and_a_place(
 
 
 def test_wandb_gets_a_run_of_the_row(wandb: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "logs"
+    folder = tmp_path / "out" / "logs"
     for _ in range(2):  # the folder may be there
         begun = Wandb(folder, offline=True).begin("name", CONFIG)
     assert begun == {

@@ -88,6 +88,50 @@ def test_a_second_signal_kills(
         assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
 
 
+class Clock:
+    """A clock that is set by hand, and that keeps what is slept."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 50.0
+        self.slept: list[float] = []
+        monkeypatch.setattr(trials.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(trials.time, "sleep", self.slept.append)
+
+
+@pytest.mark.parametrize(("after", "slept"), [(0.25, 0.75), (3.0, 0.0)])
+def test_an_end_waits_for_the_echo(
+    after: float,
+    slept: float,
+    received: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(trials, "ECHO_SECONDS", 1.0)
+    with Interruption(tmp_path, lambda _: None):
+        signal.raise_signal(signal.SIGTERM)
+        clock.now += after
+    assert (clock.slept, received) == ([slept], [])
+
+
+def test_an_echo_ends_in_time(
+    received: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop file may be gone by then."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(trials, "ECHO_SECONDS", 1.0)
+    killed: list[int] = []
+    with Interruption(tmp_path, lambda _: None) as interruption:
+        signal.raise_signal(signal.SIGTERM)
+        monkeypatch.setattr(trials.signal, "raise_signal", killed.append)
+        for seconds, kills in ((0.5, 0), (0.5, 1)):
+            clock.now += seconds
+            interruption._handle(signal.SIGTERM, None)
+            assert len(killed) == kills
+            interruption.path.unlink(missing_ok=True)
+        interruption._handle(signal.SIGTERM, None)
+
+
 def test_a_stop_without_signal_says_why(tmp_path: Path) -> None:
     said: list[str] = []
     interruption = Interruption(tmp_path, said.append)

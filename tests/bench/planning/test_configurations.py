@@ -20,7 +20,7 @@ from bench.compare.command import main as compare
 from bench.errors import UsageError
 from bench.executors.optuna_search import chosen_run_specs
 from bench.planning.configurations import learning_rates
-from bench.planning.options import SweepOptions
+from bench.planning.options import TWO_STAGE, SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import setting_identity
@@ -217,6 +217,15 @@ def test_values_of_a_form_are_all_tried() -> None:
         ({"values": {"fedprox_t1.mu": ("0.5", "0.7")}, "budget": 2}, True),
         ({"values": {"fedprox_t1.mu": ("0.1",), "fedprox.mu": ("0.1",)}, "budget": 3}, False),
         ({"search": "optuna", "budget": 2}, True),
+        ({"tuning": TWO_STAGE, "budget": 5, "values": {"lr": ("0.1", "0.2")}}, False),
+        (
+            {
+                "tuning": TWO_STAGE,
+                "budget": 3,
+                "values": {"lr": ("0.1", "0.2"), "fedprox_t1.mu": ("0.5", "0.7")},
+            },
+            True,
+        ),
         ({"budget": 2}, False),
         ({"search": "random", "num_samples": 2, "budget": 0}, False),
     ],

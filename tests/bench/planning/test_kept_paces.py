@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -229,6 +230,7 @@ def test_a_process_measures(
         return SimpleNamespace(stdout=output)
 
     monkeypatch.setattr(cost_model.subprocess, "run", run)
+    monkeypatch.setattr(sys, "path", ["", "/a"])
     assert cost_model._measured(BOTH, 3, 21.0) == results
     end = " of runs not measured; FEDKD_MEASURE_SECONDS gives more than 21 s\n"
     assert capsys.readouterr().err == (f"note: {said}{end}" if said else "")
@@ -238,6 +240,7 @@ def test_a_process_measures(
     assert [task[0] for task in tasks] == ["fedavg", "fedprox", "fedavg"]
     assert tasks[1][1:] == [dict(FEDPROX.hyperparameters), FEDPROX.setting.as_dict()]
     assert (options["timeout"], options["check"]) == (21.0, False)
+    assert options["env"]["PYTHONPATH"] == f"{Path.cwd()}{os.pathsep}/a"
 
 
 def test_without_a_limit_there_are_twenty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from algorithms import ALGORITHMS, entry
 from bench.errors import UsageError
-from bench.planning import given
+from bench.planning import given, run_spec, table_plan, tables
 from bench.planning.given import names_of_paths, with_named_data
 from bench.planning.options import SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
-from bench.planning.run_spec import RunSpec, trained_by
-from search_spaces import Setting
+from bench.planning.run_spec import RunSpec, row_names, trained_by
+from bench.planning.single_run import run_spec_of
+from bench.planning.tables import places_of, table_of
+from search_spaces import Grid, Setting
 
 RATES = {"lr": ("0.05", "0.1", "0.2")}
 OWN_SAMPLES = {"local_test_fraction": ("0.25",), "local_validation_fraction": ("0.1",)}
@@ -149,6 +153,12 @@ def plan(names: str, **options: Any) -> Plan:
             f"{NO_TEST_SET}, or give one value to each of beta, gamma",
         ),
         (
+            "fedprox",
+            {"values": {**NO_VALIDATION, "mu": ("0.1", "1")}},
+            "fedprox has 2 configurations to choose among and validation_fraction is 0: "
+            f"{NO_TEST_SET}, or give one value to each of mu",
+        ),
+        (
             "fedavg",
             {"dataset": "cifar10", "paper": "fedgkd", "values": NO_VALIDATION},
             "fedavg has 3 configurations to choose among and validation_fraction is 0: "
@@ -166,6 +176,84 @@ def test_a_plan_is_refused_in_words(names: str, options: dict[str, Any], problem
         plan(names, **options)
     assert str(refused.value).startswith(problem)
     assert str(refused.value) == problem or problem.endswith((" ", "known: fedcad"))
+
+
+@pytest.mark.parametrize(
+    ("name", "origin", "ignored"),
+    [
+        ("fedgkd.gamma", "command line", False),
+        ("fedgkd.gamma", "a file", True),
+        ("fedgkd.nothing", "a file", False),
+        ("nobody.gamma", "a file", False),
+        ("nothing", "a file", False),
+    ],
+)
+def test_a_file_may_name_algorithms_left_out(name: str, origin: str, ignored: bool) -> None:
+    options = {"values": {name: ("1",)}, "origins": {name: origin}}
+    if ignored:
+        assert plan("fedcad", **options).run_specs == plan("fedcad").run_specs
+    else:
+        with pytest.raises(UsageError, match=f"no setting field or .* '{name}'"):
+            plan("fedcad", **options)
+
+
+def test_one_run_has_a_seed() -> None:
+    assert run_spec_of("fedavg", {"seed": 0}).seed == 0
+    with pytest.raises(UsageError, match=r"^seed must be >= 0, got -1$"):
+        run_spec_of("fedavg", {"seed": -1})
+
+
+def test_rows_after_further_steps_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = replace(entry("fedavg"), rows={"": "fedavg", "_ft": "fedavg_own"})
+    monkeypatch.setitem(ALGORITHMS, "fedavg", own)
+    assert row_names("fedavg", Setting()) == own.rows
+    with pytest.raises(UsageError) as refused:
+        row_names("fedavg", Setting(finetune_steps=2))
+    assert str(refused.value) == (
+        "finetune_steps adds a row _ft, which fedavg has as its own: rename that, or leave out "
+        "finetune_steps"
+    )
+
+
+@pytest.mark.parametrize(
+    ("versions", "joined"),
+    [({}, None), ({"cnn_digits": 7}, "/7"), ({"mlp": 0, "cnn_digits": 7}, "0/7")],
+)
+def test_versions_of_clients_models_are_joined(
+    versions: dict[str, int], joined: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_spec, "_version_of", lambda name, setting: versions.get(name))
+    setting = Setting(client_models="mlp/cnn_digits")
+    assert run_spec.client_models_version(setting) == joined
+
+
+@pytest.mark.parametrize(
+    ("printed", "values", "varies"),
+    [
+        ({"a": {5, 10}}, (5,), True),
+        ({"a": {5, 10}}, (5, 10), True),
+        ({"a": {5, 10}}, (5, 7), False),
+        ({"a": {5}}, (5,), False),
+        ({"a": {5, 10}, "b": {10}}, (10,), False),
+    ],
+)
+def test_a_table_may_vary_local_epochs(
+    printed: dict[str, set[int]], values: tuple[int, ...], varies: bool
+) -> None:
+    places: list[Any] = []
+    for dataset, counts in printed.items():
+        for epochs in counts:
+            cell = SimpleNamespace(dataset=dataset, local_epochs=epochs)
+            places.append(SimpleNamespace(printed=cell))
+    assert table_plan._varies_epochs(places, Grid(*values)) == varies
+
+
+def test_a_printed_number_has_a_setting() -> None:
+    place = places_of("fedgkd", "9")[0]
+    _, table = table_of("fedgkd", "9")
+    foreign: Any = replace(place.printed, alpha=7.0)
+    with pytest.raises(LookupError, match=r"^table 9 has no setting of "):
+        tables._setting_of(foreign, table)
 
 
 def test_nothing_to_run_has_its_reasons() -> None:

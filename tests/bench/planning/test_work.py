@@ -57,13 +57,26 @@ def test_further_steps_are_evaluated_for_each_client_or_each_source() -> None:
     assert once - evaluated_samples(run_of("fedavg", by_source)) == 100 * 15_000
 
 
+def test_own_samples_are_evaluated_beside_the_servers() -> None:
+    """Of 90 % of half of 50,000, 30 % are the clients' own, for tests and validation."""
+    own = {"local_test_fraction": 0.2, "local_validation_fraction": 0.1}
+    setting = replace(FEDGKD, fraction=0.5, validation_fraction=0.1, **own)
+    dealt = 50_000 * 0.5 * 0.9
+    assert samples_of(run_of("fedavg", setting)) == pytest.approx(4 * dealt / 20 * 0.7 * 20 * 100)
+    once = 10_000 + 50_000 * 0.5 * 0.1
+    plain = evaluated_samples(run_of("fedavg", setting))
+    assert plain == pytest.approx(100 * (once + 0.3 * dealt))
+    further = evaluated_samples(run_of("fedavg", replace(setting, finetune_steps=3)))
+    assert further - plain == pytest.approx(100 * (20 * once + 0.3 * dealt))
+
+
 def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
     store, setting = Store(tmp_path), replace(FEDGKD, dataset="digits", model="mlp")
     for seed, (algorithm, rate, device) in enumerate(
         [
             ("fedavg", 100.0, "cpu"),
             ("fedavg", 300.0, "cpu"),
-            ("fedkf", 20.0, "cpu"),
+            ("fedkf", 0.5, "cpu"),
             ("fedkf", 5000.0, "a GPU"),
         ]
     ):
@@ -79,7 +92,7 @@ def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
     rates = recorded_rates(store, "cpu")
     trained = samples_of(fedavg)
     assert recorded_time(rates, fedavg).middle == pytest.approx(trained / 200)
-    assert recorded_time(rates, fedkf).middle == pytest.approx(trained / 20)
+    assert recorded_time(rates, fedkf).middle == pytest.approx(trained / 0.5)
     assert not recorded_time(rates, run_of("moon", setting)).known, (
         "another algorithm's rate is not its own"
     )

@@ -75,6 +75,7 @@ def test_one_value_in_two_ways_is_refused() -> None:
         ("max-concurrent = 1.5", "give a whole number, got '1.5'"),
         ('algo = ["fedavg", "--out", "elsewhere"]', "--out"),
         ('import = "mine:Mine"', "no option for --config"),
+        ('config = "other.toml"', "(did you mean confirm?); known: address, "),
     ],
 )
 def test_a_wrong_file_ends_with_2(

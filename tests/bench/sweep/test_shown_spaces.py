@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from board import assert_approved
 
 from algorithms import ALGORITHMS, entry
+from bench.errors import UsageError
 from bench.sweep import show
 from bench.sweep.command import main
 from bench.sweep.show import print_registry, tried
@@ -199,3 +202,48 @@ def test_planned_algorithms_have_rows_or_searches() -> None:
     runs.append(SimpleNamespace(row_names={"": "fedavg", "_x": "no algorithm's"}))
     plan: Any = SimpleNamespace(run_specs=runs, searches=[SimpleNamespace(algorithm="moon")])
     assert show._planned_names(plan) == ["fedavg_t1", "fedavg", "moon"]
+
+
+@pytest.mark.parametrize("width", [119, 120])
+def test_the_registry_is_printed_whole(
+    width: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A table if there is room, else lines."""
+    monkeypatch.setattr(show, "console", lambda: console(width))
+    print_registry(["fedcad", "fedlc", "fedgen"], as_json=False)
+    assert main(["--show", "--algo", "fedcad,fedlc", "--dataset", "digits"]) == 0
+    assert_approved(f"print/registry-{width}.txt", capsys.readouterr().out, tmp_path)
+
+
+def test_installed_algorithms_are_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that cannot be imported are left out with the reason."""
+    own = replace(entry("fedavg"), name="mine")
+
+    def find(name: str) -> Any:
+        if name == "mine":
+            return own
+        raise UsageError(f"{name} has no module")
+
+    monkeypatch.setattr(show, "find_algorithm", find)
+    monkeypatch.setattr(show.plugins, "names", lambda: ("broken", "fedavg", "mine"))
+    entries, broken = show._entries([])
+    assert entries == [*ALGORITHMS.values(), own]
+    assert broken == ["broken has no module"]
+    print_registry([], as_json=False)
+    assert capsys.readouterr().out.endswith("\nleft out: broken has no module\n")
+
+
+def test_all_spaces_on_a_data_set_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """What nobody tried there is no news."""
+    status, out, err = shown(capsys, "--algo", "all", "--dataset", "femnist", "--json")
+    assert (status, err) == (0, "")
+    settings = [space["setting"] for space in json.loads(out) if space["paper"]]
+    assert {setting["dataset"] for setting in settings} == {"femnist"}
+    status, _, err = shown(capsys, "--algo", "all", "--dataset", "svhn")
+    assert status == 2
+    assert err.startswith("error: no paper here tried any of them on svhn; there is: ")

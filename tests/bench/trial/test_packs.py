@@ -14,6 +14,7 @@ from bench.execution import Execution
 from bench.executors.trials import by_configuration, contest, trials_of
 from bench.machine import AUTO_PACK, resolve_pack
 from bench.planning import packing
+from bench.planning.options import SweepOptions
 from bench.planning.packing import packs_of, program_of
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
@@ -77,6 +78,13 @@ def test_a_seeds_configurations_come_first_then_further_seeds() -> None:
         [(0.1, 1), (0.2, 1), (0.3, 1)],
     ]
     assert [len(pack) for pack in packs_of(run_specs[:5], 4)] == [3, 2], "none is left alone"
+
+
+def test_lone_runs_keep_their_order() -> None:
+    plan = make_plan(SweepOptions(("fedprox",), values={"mu": ("0.1", "1")}, seeds=2))
+    runs = list(plan.run_specs)
+    assert trials_of(plan, runs, 1) == [[one] for one in runs]
+    assert trials_of(plan, runs, 2) == [[runs[0], runs[2]], [runs[1], runs[3]]]
 
 
 def test_a_configurations_seeds_are_one_trial_of_a_scheduler() -> None:

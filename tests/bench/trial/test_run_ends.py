@@ -202,7 +202,7 @@ def test_a_claimed_run_is_waited_for(execution: Execution, monkeypatch: pytest.M
         run.open()
     assert run.status == "interrupted"
     (warning,) = caught
-    assert warning.category is Waiting
+    assert (warning.category, warning.filename) == (Waiting, runs.__file__)
     said = f"{run.run_spec.label} is already running in another sweep or trial on {execution.out}"
     assert str(warning.message) == f"{said}: waiting until it is done there"
     assert len(waited) == 20
