@@ -105,6 +105,7 @@ def test_sweep_is_the_command(tmp_path: Path) -> None:
         ours.reset_index(drop=True), expected.reset_index(drop=True), check_dtype=False
     )
     assert frames.board["selected"].sum() == 4
+    assert "index" not in frames.board
 
 
 def test_switches_may_be_numpys() -> None:

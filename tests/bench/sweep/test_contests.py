@@ -67,12 +67,42 @@ def test_a_search_may_end_without_a_row(tmp_path: Path, capsys: pytest.CaptureFi
     board, runs = board_of(plan, empty)
     assert (len(board), len(runs)) == (0, 0)
     command._print_board(plan, empty)
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr() == ("", "")
     frames = api.sweep(
         algo="fedavg", time_budget=1e-9, executor="inline", rounds=1, out=tmp_path, quiet=True
     )
     assert (len(frames.runs), len(frames.curves), len(frames.board)) == (0, 0, 0)
     assert "run_key" in frames.runs
+
+
+def test_a_board_is_printed_with_its_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As JSON, alone."""
+    plan = plan_of("fedprox", budget=2)
+    for run_spec in plan.run_specs:
+        store(tmp_path, run_spec)
+    for as_json in (False, True):
+        options = replace(plan.options, json=as_json)
+        command._print_board(replace(plan, options=options), Store(tmp_path))
+        out, err = capsys.readouterr()
+        assert ("again: python -m bench.compare --tuned lr" in err) != as_json
+        assert "fedprox" in out
+        assert bool(err) != as_json
+        assert out.startswith("{") == as_json
+
+
+def test_many_files_become_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If that is not possible now, the next sweep does it."""
+    asked: list[Path] = []
+
+    def compact(out: Path) -> None:
+        asked.append(out)
+        raise OSError("read-only")
+
+    monkeypatch.setattr("leaderboards.rows.compaction.compact_if_many", compact)
+    command._rebuild(Store(tmp_path))
+    assert (asked, list(tmp_path.iterdir())) == ([tmp_path], [])
 
 
 def test_a_board_is_of_the_sweeps_contests(tmp_path: Path) -> None:

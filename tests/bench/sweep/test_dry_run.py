@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -200,6 +201,9 @@ def test_clients_without_own_tests_are_counted(monkeypatch: pytest.MonkeyPatch) 
 def test_a_drawn_partition_is_examined() -> None:
     plain = Setting(dataset="digits", num_clients=4, partition="iid", alpha=None)
     assert feasible._draw(plain, 0, None) == ("", 359, 0)
+    own = {"local_test_fraction": 0.2, "local_validation_fraction": 0.1}
+    assert feasible._draw(replace(plain, **own), 0, None)[2] == 0
+    assert feasible._draw(replace(plain, num_clients=719, **own), 0, None)[2] == 719
     problem, *rest = feasible._draw(Setting(num_clients=1400, alpha=0.01), 0, None)
     assert problem.startswith("NOT feasible: ")
     assert rest == [0, 0]

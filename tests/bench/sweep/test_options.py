@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -18,6 +19,7 @@ from bench.planning.options import SweepOptions, parse_set
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.sweep import command as sweep
+from bench.sweep import parser
 from bench.sweep.parser import parse, words_of
 from bench.sweep.preflight import completed
 
@@ -191,17 +193,33 @@ def test_a_folder_that_cannot_be_is_refused(
 def test_an_empty_pipe_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.sweep.parser.PIPE_SECONDS", 0.1)
     os.mkfifo(tmp_path / "pipe")
+    before = list(Path("/proc/self/fd").iterdir())
     assert cli.main(["sweep", "--dry-run", "--config", str(tmp_path / "pipe")]) == 2
+    assert len(list(Path("/proc/self/fd").iterdir())) == len(before), "it is closed"
 
 
 def test_a_pipe_brings_options(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    options = b'algo = "fedavg"\nrounds = 7'
-    writer = Thread(target=pipe.write_bytes, args=(options,))
+
+    def write() -> None:
+        with pipe.open("wb", buffering=0) as file:
+            file.write(b'algo = "fedavg"\n')
+            time.sleep(0.05)
+            file.write(b"rounds = 7")
+
+    writer = Thread(target=write)
     writer.start()
     assert parse(["--config", str(pipe)]).values["rounds"] == ("7",)
     writer.join()
+
+
+@pytest.mark.parametrize(
+    ("default", "text"),
+    [(None, ""), (False, ""), (0, ""), (10, " (10)"), (15.0, " (15)"), ("grid", " (grid)")],
+)
+def test_help_shows_defaults_that_act(default: Any, text: str) -> None:
+    assert parser._shown(default) == text
 
 
 def test_a_negative_number_is_a_value(capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,6 +148,30 @@ def test_the_server_takes_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
         unmet_needs(plan, plan.run_specs, lambda name: None)
 
 
+def test_partitions_may_be_impossible_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without the server's samples: then no algorithm is to blame."""
+
+    def fail(setting: Any, seed: int, read: Any) -> int:
+        raise UsageError("too few")
+
+    monkeypatch.setattr(feasible, "_smallest_client", fail)
+    paper = {"dataset": "mnist", "paper": "fedproto"}
+    plan = make_plan(SweepOptions(("fedavg", "fedcad"), **paper))
+    with pytest.raises(UsageError, match=r"^too few$"):
+        unmet_needs(plan, plan.run_specs, lambda name: None)
+
+
+def test_data_sets_are_read_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = [make_plan(SweepOptions(("fedavg",), name, seeds=2)) for name in ("mnist", "digits")]
+    asked: list[str] = []
+    monkeypatch.setattr(
+        feasible, "_smallest_client", lambda setting, *_: asked.append(setting.dataset) or 9
+    )
+    mixed = [plans[place].run_specs[seed] for seed in (0, 1) for place in (0, 1)]
+    assert unmet_needs(plans[0], mixed, lambda name: None) == {}
+    assert asked == ["digits", "digits", "mnist", "mnist"]
+
+
 def test_searches_are_checked_on_all_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = clients(monkeypatch, 9, 9, 9)
     plan = make_plan(SweepOptions(("fedprox",), search="optuna", seeds=3))

@@ -13,7 +13,7 @@ from rows import CURVE, make_row
 
 from algorithms import entry
 from bench.execution import Execution
-from bench.executors.progress import Events
+from bench.executors.progress import Events, Quiet
 from bench.planning.options import SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
@@ -208,6 +208,10 @@ def test_a_stage_without_results_says_so(
 def test_a_spent_budget_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 25 seconds ten are left after fifteen, and none after thirty."""
     given: list[float | None] = []
+    display = Quiet()
+    closed: list[bool] = []
+    monkeypatch.setattr(display, "close", lambda: closed.append(True))
+    monkeypatch.setattr(command, "make_display", lambda *_: display)
 
     def run_plan(plan: Any, trials: Any, execution: Execution, *_: Any) -> Events:
         given.append(execution.time_budget)
@@ -222,6 +226,7 @@ def test_a_spent_budget_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.Monk
         plan = replace(THREE, options=options)
         assert command._train(plan, execution, "words", spent) == 130
     assert given == [25.0, 10.0, 0.0, None]
+    assert len(closed) == 4
 
 
 def test_verbose_is_short_or_long(monkeypatch: pytest.MonkeyPatch) -> None:

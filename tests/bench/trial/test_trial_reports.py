@@ -346,9 +346,13 @@ def test_a_lack_of_the_machine_has_a_next_step(error: BaseException | None, text
     assert on_this_machine(error, "out") == text
 
 
-def test_a_closed_trial_has_ended() -> None:
+def test_a_closed_trial_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(trials, "prepare_process", done.append)
+    monkeypatch.setattr(trials, "release_gpu", lambda: done.append("GPU"))
     run = Run("a")
-    trial_of(run).close()
+    trial_of(run, threads=3).close()
+    assert done == [3, "GPU"]
     assert [name for name in run.actions if name in ("open", "stop", "release")] == [
         "open",
         "stop",
