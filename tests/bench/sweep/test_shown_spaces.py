@@ -204,7 +204,7 @@ def test_planned_algorithms_have_rows_or_searches() -> None:
     assert show._planned_names(plan) == ["fedavg_t1", "fedavg", "moon"]
 
 
-@pytest.mark.parametrize("width", [119, 120])
+@pytest.mark.parametrize("width", [119, 120, 200])
 def test_the_registry_is_printed_whole(
     width: int,
     tmp_path: Path,
@@ -213,7 +213,8 @@ def test_the_registry_is_printed_whole(
 ) -> None:
     """A table if there is room, else lines."""
     monkeypatch.setattr(show, "console", lambda: console(width))
-    print_registry(["fedcad", "fedlc", "fedgen"], as_json=False)
+    long = ["fedgkd_vote", "feddkd_bn", "fedkf", "scaffold"]  # their facts take several lines
+    print_registry(["fedcad", "fedlc", *long], as_json=False)
     assert main(["--show", "--algo", "fedcad,fedlc", "--dataset", "digits"]) == 0
     assert_approved(f"print/registry-{width}.txt", capsys.readouterr().out, tmp_path)
 
