@@ -190,6 +190,17 @@ MISTAKES = {
     "m22:A": (HEAD + "class A(Algorithm):\n    rows = '_x'", r"A\.rows must be a tuple.*'_x'"),
     "m23:A": (HEAD + "class A(Algorithm):\n    predicted = '_x'", r"A\.predicted must be a tuple"),
     "m27:A": (HEAD + "class A(Algorithm):\n    rows = ('', '_p row!')", r"got '_p row!'"),
+    "m32:A": (
+        HEAD + "class A(Algorithm):\n    rows = ('_x',)",
+        "must hold '' and each suffix once",
+    ),
+    "m33:A": (HEAD + "class A(Algorithm):\n    rows = ('', '_x', '_x')", "each suffix once"),
+    "m34:A": (HEAD + "def A(*x: float) -> Algorithm:\n    return Algorithm()", "named parameter"),
+    "m35:A": (HEAD + "def A(**x: float) -> Algorithm:\n    return Algorithm()", "named parameter"),
+    "m36:A": (
+        HEAD + "def A(x: float = 1.0, /) -> Algorithm:\n    return Algorithm()",
+        "named parameter",
+    ),
     "m24:A": (HEAD + "class A(Algorithm):\n    needs = ['public']", r"A\.needs must be a set"),
     "m25:A": (
         HEAD + "class A(Algorithm):\n    keeps_model = 'no'",

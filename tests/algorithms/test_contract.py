@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from conftest import holds
 
-from algorithms import ALGORITHMS, algorithm_of
+from algorithms import ALGORITHMS, algorithm_of, build
+from algorithms.feddkd import DKD
+from algorithms.t1 import T1
 from bench.selftest.candidate import candidate
 from leaderboards.problems import FINETUNED, REFERENCES
 
@@ -40,6 +42,13 @@ def test_the_index_names_rows_that_there_are_and_says_what_each_value_means() ->
 def test_reference_rows_are_those_that_the_leaderboards_do_not_rank() -> None:
     references = {name for name, found in ALGORITHMS.items() if found.reference}
     assert references | {name + FINETUNED for name in references} == REFERENCES
+
+
+@pytest.mark.parametrize("plugin", [T1, DKD])
+def test_clients_models_need_a_base_that_sends_them(plugin: Any) -> None:
+    assert plugin(build("fedprox")).base == build("fedprox")
+    with pytest.raises(ValueError, match="clients' models, and FedProto sends none"):
+        plugin(build("fedproto"))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -322,6 +322,26 @@ def test_pickles_without_whole_numbers_are_refused(blob):
         load_arrays(blob)
 
 
+_FIELDS = b"(K\x03U\x01<NU\x01xNtb"  # the state of a type with fields
+_ENCODED = b"\x80\x02c_codecs\nencode\nX\x01\0\0\0aX\x04\0\0\0utf8\x86R."
+
+
+@pytest.mark.parametrize(
+    ("blob", "message"),
+    [
+        (b"\x80\x02K\x01)R.", "only a name may be called"),
+        (b"\x80\x02K\x01Nb.", "only an array and its type have a state"),
+        (b"\x80\x02" + _CALLED + b")R.", "not called"),
+        (array(kind=_U8 + _FIELDS), "plain whole numbers"),
+        (array(content=b"K\x01"), "must have a shape, a type and bytes"),
+        (_ENCODED, "must be written as latin1, got 'utf8'"),
+    ],
+)
+def test_what_has_no_place_is_told(blob, message):
+    with pytest.raises(ForbiddenPickle, match=message):
+        load_arrays(blob)
+
+
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
 def test_plain_values_are_read_in_every_protocol(protocol):
     kept = {

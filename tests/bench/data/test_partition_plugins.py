@@ -75,6 +75,8 @@ NO_PARTITION = (
     "def own(wanted): ...\n",
     "def other(wanted, rng): ...\n",
     "own = Partition(len, False, '', groups='user')\n",
+    "own = 3\n",
+    "class own: ...\n",
 )
 
 

@@ -291,6 +291,23 @@ def test_each_request_of_a_part_of_the_cohort_has_a_fresh_batch() -> None:
     assert not any(equal)
 
 
+def test_a_cohort_refuses_what_has_no_value() -> None:
+    simulation = simulate("fedavg", participation=1.0)
+    trained = [SimpleNamespace(client=k, params=simulation.server.params) for k in range(4)]
+    cohort = simulation._cohort(trained, 0.1)  # type: ignore[arg-type]
+    values = torch.arange(4.0)
+    last = torch.tensor([0, 0, 0, 1])
+    assert cohort.mean(values, among=last).item() == 3.0
+    with pytest.raises(ValueError, match="over no client"):
+        cohort.mean(values, among=torch.zeros(4))
+    with pytest.raises(AttributeError, match=r"init_client and start only"):
+        _ = simulation.fed.client
+    unlike = simulate("local", participation=1.0, client_models="mlp/cnn_digits")
+    asked = replace(cohort, context=unlike.context)
+    with pytest.raises(ValueError, match=r"unlike ones \(mlp, cnn_digits\)"):
+        asked.gradients(lambda *_: values, simulation.server.params, batch_size=2)
+
+
 def test_an_error_inside_a_client_says_which() -> None:
     class Broken(Algorithm):
         def local_loss(self, *_: object) -> torch.Tensor:  # type: ignore[override]

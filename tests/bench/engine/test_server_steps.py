@@ -78,6 +78,15 @@ def test_each_input_moves_the_state_on(way: str) -> None:
         assert not found["x"].requires_grad
 
 
+@pytest.mark.parametrize(
+    "inputs",
+    [torch.tensor(1.0), {"to": torch.ones(2, 2), "more": torch.ones(3)}, {}],
+)
+def test_inputs_have_one_common_length(inputs: Any) -> None:
+    with pytest.raises(ValueError, match="of one common length, got shapes"):
+        steps_of("as they come").repeat(falls, {"x": torch.zeros(2), "made": 0}, inputs, {})
+
+
 LR = 0.5
 
 

@@ -15,7 +15,7 @@ import torch
 from conftest import simulate, trained
 
 from bench import state_files
-from bench.engine.state import StateFolder
+from bench.engine.state import StateFolder, _check_archive
 from bench.errors import UnusableState
 from bench.state_files import saved_runs
 from leaderboards import StoreError
@@ -239,6 +239,19 @@ def test_a_state_of_other_content_is_refused(name: str, folder: StateFolder) -> 
     with pytest.raises(UnusableState):
         run.load()
     assert run.round == 0
+
+
+def test_overlapping_parts_are_not_unpacked(tmp_path: Path) -> None:
+    """Two entries of one place: together they have more bytes than the file."""
+    file = tmp_path / "archive"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a", bytes(1000))
+    _check_archive(file)
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a", bytes(1000))
+        archive.filelist += archive.filelist
+    with pytest.raises(ValueError, match="its parts overlap"):
+        _check_archive(file)
 
 
 def test_a_state_that_swells_is_not_unpacked(folder: StateFolder) -> None:

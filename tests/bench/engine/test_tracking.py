@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import torch
 from commands import assert_equal_results, finish, run
 from conftest import INFO, TINY, identical, make, simulate, toy_dataset, toy_split
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from algorithms import ALGORITHMS, entry
@@ -22,7 +23,7 @@ from bench import artifacts, data, models
 from bench.engine import tracking
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
-from bench.engine.tracking import load_model
+from bench.engine.tracking import fingerprint, load_model
 from bench.errors import EnvironmentProblem
 from bench.execution import TRACKS, Execution
 from bench.planning.run_spec import RunSpec
@@ -307,6 +308,20 @@ def test_a_personal_model_is_asked_for_by_client(tmp_path: Path) -> None:
             load_model(tmp_path, KEYS[""], client)
     with pytest.raises(FileNotFoundError, match="--track models"):
         load_model(tmp_path, KEYS["_t1"])
+
+
+def test_a_single_clients_model_needs_no_client(tmp_path: Path) -> None:
+    file = artifacts.path_of(tmp_path, KEYS[""], "safetensors")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_file({"5/a": np.ones(2), "b": np.zeros(1)}, file)
+    assert sorted(load_model(tmp_path, KEYS[""])) == ["a", "b"]
+    assert load_model(tmp_path, KEYS[""], 5)["a"].tolist() == [1, 1]
+
+
+def test_a_fingerprint_is_of_names_and_bytes() -> None:
+    model = {"b": torch.tensor([1.0, -2.0]), "a": torch.zeros(())}
+    content = b"a" + bytes(4) + b"b" + bytes.fromhex("0000803f000000c0")
+    assert fingerprint(model) == hashlib.sha256(content).hexdigest()[:16]
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from kept import assert_kept
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -124,6 +125,8 @@ def test_every_form_answers_as_the_table_says(name: str) -> None:
     assert out.features.shape == (4, net.feature_dim)
     assert torch.isfinite(out.logits).all()
     torch.testing.assert_close(net.head(params, out.features), out.logits)
+    sizes = {"logits": float(out.logits.abs().sum()), "features": float(out.features.abs().sum())}
+    assert_kept("models.json", name, sizes, 1e-4)
 
 
 @pytest.mark.parametrize(
