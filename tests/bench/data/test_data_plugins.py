@@ -138,6 +138,8 @@ def test_installed_packages_are_listed(
     assert partition("uneven").summary.startswith("Every other client")
     with pytest.raises(UsageError, match="shapes"):
         data.info("shape")
+    assert data_command(["list", "broken"]) == 2
+    assert "no module 'nowhere'" in capsys.readouterr().err
 
 
 # Arrays

@@ -97,6 +97,7 @@ def test_draws_are_given_up_after_enough() -> None:
     assert _hopeless(0.1, ENOUGH_SEEN, 10, 1_000)
     assert not _hopeless(0.1, ENOUGH_SEEN - 1, 10, 1_000)
     assert not _hopeless(0.1, ENOUGH_SEEN, 6, 1_000)  # -6.9
+    assert _hopeless(0.1, ENOUGH_SEEN, 7, 2_000)  # -8.5
     assert not _hopeless(1.0, ENOUGH_SEEN, 10, 1)
     assert _hopeless(0.0, ENOUGH_SEEN, 3, 1_000)  # taken as 1 in 1,000: -13.8
 

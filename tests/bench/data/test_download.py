@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import zipfile
 from collections.abc import Iterator
@@ -153,6 +154,15 @@ def test_a_swollen_archive_is_not_unpacked(folder, server, monkeypatch):
     with pytest.raises(EnvironmentProblem, match="bytes"):
         archived(server, made.getvalue()).fetch(folder, offline=False)
     assert files_in(folder) == [".usps.lock"]
+
+
+def test_a_full_disk_is_no_bad_archive(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(download, "_unpack_members", full)
+    with pytest.raises(OSError, match="No space left"):
+        download.unpack(tmp_path / "a.zip", ["a"], tmp_path, "usps")
 
 
 def test_an_unwritable_folder_is_named(loader, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import pickletools
 from collections.abc import Callable
@@ -90,6 +91,22 @@ def test_labels_are_numbered_in_order(labels: list[str], order: list[str], tmp_p
     file = own.CsvFile(tmp_path / "t.csv", "kind")
     numbers = [order.index(label.strip()) for label in labels]
     assert file._labels(labels).tolist() == numbers
+
+
+@pytest.mark.parametrize(
+    ("path", "most", "read"),
+    [("d/cat/0.png", 2**26, reads_images), ("t.csv", 2**30, reads_table)],
+)
+def test_files_have_their_most_bytes(path: str, most: int, read: Call, tmp_path: Path) -> None:
+    images(tmp_path / "d")
+    table(tmp_path / "t.csv")
+    os.truncate(tmp_path / path, most + 1)  # takes no room
+    refused(read, f"more than {most:,} bytes")
+
+
+def test_only_tables_have_a_label() -> None:
+    assert data.named("mnist") == "mnist"
+    refused(lambda: data.named("mnist", "kind"), "label=kind names a column .* the data set is mn")
 
 
 @pytest.mark.parametrize(
@@ -218,6 +235,21 @@ def test_all_samples_may_be_just_enough() -> None:
     writers = np.arange(60) % 13
     assert len(parts_of("by_writer", labels=classes, groups=writers)) == 13
     refused(lambda: parts_of("by_writer", 0, 14, labels=classes, groups=writers), "<= 13")
+
+
+def test_two_thousand_writers_are_drawn() -> None:
+    writers = np.arange(2_001)
+    labels = writers % 2
+    parts = parts_of("by_writer_2000", 0, 5, labels=labels, groups=writers)
+    assert [len(part) for part in parts] == [400] * 5
+    parts_of("by_writer_2000", 0, 5, labels=labels[1:], groups=writers[1:])
+    short = partial(parts_of, "by_writer_2000", 0, 5, labels=labels[2:], groups=writers[2:])
+    refused(short, "draws 2,000 writers, and the training data have 1,999")
+
+
+def test_a_hopeless_partition_says_how_many_draws() -> None:
+    labels = np.arange(600) % 10
+    refused(lambda: parts_of("lda", 0, 50, 0.01, labels), "in none of 100,000 draws would all")
 
 
 def test_fedproto_deals_what_there_is() -> None:

@@ -239,6 +239,16 @@ def test_digits5_is_composed_as_in_fedbn(folder, five):
     assert Dataset.of("digits5", train, test).hash != digits.hash, "groups count"
 
 
+def test_missing_sources_are_fetched(folder, five, monkeypatch):
+    (folder / five["usps"].files[0].path).unlink()
+    fetched = []
+    monkeypatch.setattr(
+        FileLoader, "fetch", lambda self, place, offline: fetched.append((self.name, offline))
+    )
+    digits5.DIGITS5.fetch(folder, offline=True)
+    assert fetched == [("usps", True)]
+
+
 def test_a_bad_source_of_digits5_is_named(folder, five):
     file = folder / five["mnist_m"].files[0].path
     file.write_bytes(b"")

@@ -130,6 +130,45 @@ def test_the_limit_itself_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pace._slow_pace("fedavg", {}, SETTING) is None
 
 
+def linear(
+    algorithm: str,
+    values: Any,
+    setting: Setting,
+    epochs: int = 1,
+    batches: int = 1,
+    evaluated: bool = False,
+    server_steps: int = 1,
+) -> float:
+    """Seconds of a round of which each part has a price of its own."""
+    samples = 200 + 32 * bool(setting.validation_fraction)
+    seconds = 0.001 * setting.batch_size * epochs * batches + 0.0007 * batches + 0.005
+    return seconds + 0.00002 * samples * evaluated + 0.003 * (server_steps - 1)
+
+
+@pytest.mark.parametrize(("algorithm", "server"), [("fedavg", 0.0), ("fedgen", 0.003)])
+def test_each_price_is_found(
+    algorithm: str, server: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "_round_seconds", linear)
+    found = pace.measure(algorithm, {}, SETTING)
+    assert vars(found) == pytest.approx(vars(Pace(0.0057, 0.0007, 0.008, 0.00002, server)))
+
+
+@pytest.mark.parametrize(("algorithm", "server"), [("fedavg", 0.0), ("fedgen", 0.3)])
+@pytest.mark.parametrize("batch_size", [3, 4, 8])
+def test_slow_rounds_are_timed_with_few_samples(
+    algorithm: str, server: float, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seconds(*given: Any, **changes: Any) -> float:
+        assert given[2].batch_size <= 4
+        return 100 * linear(*given, **changes)
+
+    monkeypatch.setattr(pace, "_round_seconds", seconds)
+    found = pace.measure(algorithm, {}, replace(SETTING, batch_size=batch_size))
+    expected = Pace(0.57, 0.0, 0.1 * batch_size, 0.1 / 3, server)
+    assert vars(found) == pytest.approx(vars(expected))
+
+
 def test_every_form_may_start_from_drawn_weights() -> None:
     assert pace._without_weights("distilbert+lora8") == "distilbert_scratch+lora8"
     assert pace._without_weights("mlp+bn+head") == "mlp+bn+head"

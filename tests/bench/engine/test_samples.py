@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -39,6 +41,15 @@ def test_pixels_are_normalised(room: int, monkeypatch: pytest.MonkeyPatch) -> No
     assert torch.equal(made.labels, torch.from_numpy(np.array(toy_dataset().train_y)))
     assert made.widths(index[None]) is None
     assert made.by_cost(index) is index
+
+
+@pytest.mark.parametrize(("count", "is_ready"), [(2_048, True), (2_049, False)])
+def test_sixteen_mebibytes_are_made_at_once(count: int, is_ready: bool) -> None:
+    x = np.zeros((count, 1, 32, 32), np.uint8)
+    info = data.info("mnist")
+    wide = replace(info, input_shape=(1, 32, 32))
+    made = ImageSamples(x, torch.zeros(count), wide, "none", "none", torch.float64)
+    assert (made._ready is not None) is is_ready
 
 
 def test_colours_have_their_own_figures() -> None:
