@@ -1,4 +1,4 @@
-"""Numbers that may not move, because stored runs have them: kept in tests/data/approved."""
+"""Numbers that may not move, because stored runs have them: kept in tests/data/approved/numbers."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ class RunContext:
     fed: FedView
     federation: Federation
     optimizer: Optimizer
-    draws: str = ""
-    from_outside: bool = False
+    draws: str
+    from_outside: bool
     of_clients: tuple[RunContext, ...] = ()
 
     @property

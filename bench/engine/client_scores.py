@@ -37,8 +37,8 @@ class OwnScore:
 
     right: int
     samples: int
-    val_right: int = 0
-    val_samples: int = 0
+    val_right: int
+    val_samples: int
 
     @property
     def accuracy(self) -> float:

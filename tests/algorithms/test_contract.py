@@ -13,6 +13,7 @@ from algorithms import ALGORITHMS, algorithm_of, build
 from algorithms.feddkd import DKD
 from algorithms.t1 import T1
 from bench.selftest.candidate import candidate
+from bench.selftest.certify import run_check
 from leaderboards.problems import FINETUNED, REFERENCES
 
 CHECKED = ("contract", "hyperparameters", "learns", "communication", "memory")
@@ -31,6 +32,22 @@ def cases() -> Iterator[Any]:
 @pytest.mark.parametrize(("name", "check"), list(cases()))
 def test_it_passes_the_check(name: str, check: str) -> None:
     holds(name, check)
+
+
+MEASURED = {
+    ("fedprox", "learns"): "accuracy 1.00 after 15 rounds; guessing 0.33",
+    ("fedprox", "communication"): "down 1 P; up 1 P in round 4, all as declared",
+    ("fedprox", "hyperparameters"): "2 of 2 change the result; 4 values out of range are refused",
+    ("scaffold", "communication"): "down 2 P; up 2 P in round 4, all as declared",
+    ("scaffold", "memory"): "server 2 P, a client keeps 1 P",
+    ("fd", "communication"): "down 0.0014093 P; up 0.0014093 P in round 4, all as declared",
+    ("fd", "memory"): "server 0.00564 P, a client keeps 1 P",
+}
+
+
+@pytest.mark.parametrize(("name", "check"), MEASURED)
+def test_what_is_measured_is_written(name: str, check: str) -> None:
+    assert run_check(candidate(name), check).measured == MEASURED[name, check]
 
 
 def test_the_index_names_rows_that_there_are_and_says_what_each_value_means() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Callable
@@ -485,28 +486,44 @@ def test_a_table_that_is_refused(
     assert message in said
 
 
-def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "latin").write_bytes(b"x,kind\n1,\xe9\n2,a\n")
-    for name in ("pipe", "latin", "missing", "/dev/null", "."):
-        words = ("--dataset", f"csv:{name}", "--set", "label=kind")
-        assert sweep.main([*SHORT, *words, "--dry-run"]) == 2, name
-
-
 @pytest.mark.parametrize(
-    "words",
+    ("name", "message"),
     [
-        ("--dataset", "csv:t.csv"),
-        ("--dataset", "csv:t.csv", "--set", "label=x,y"),
-        ("--dataset", "csv:"),
-        ("--dataset", "folder:"),
-        ("--dataset", "folder:t.csv"),
-        ("--dataset", "folder:d", "--set", "label=x"),
-        ("--dataset", "digits", "--set", "label=x"),
-        ("--dataset", "folder:~nobody-is-called-so/d"),
+        ("pipe", "pipe is a pipe, and only regular files"),
+        ("latin", "latin cannot be read: UnicodeDecodeError: "),
+        ("missing", "there is no "),
+        ("/dev/null", "/dev/null is a device, and only regular files"),
+        (".", " is a folder, and only regular files"),
     ],
 )
-def test_commands_that_are_refused(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_files_that_are_no_tables_are_refused(
+    name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "latin").write_bytes(b"x,kind\n1,\xe9\n2,a\n")
+    words = ("--dataset", f"csv:{name}", "--set", "label=kind")
+    assert sweep.main([*SHORT, *words, "--dry-run"]) == 2
+    assert message in capsys.readouterr().err
+
+
+COMMANDS = {
+    "csv:t.csv": r"t.csv: which column has the labels\? .*, of x, y, kind$",
+    "csv:t.csv --set label=x,y": "label takes the name of one column, got x, y$",
+    "csv:": "'csv:': name a path behind it, as csv:PATH$",
+    "folder:": "'folder:': name a path behind it, as folder:PATH$",
+    "folder:t.csv": "t.csv is a file; for a table give csv:/.*/t.csv$",
+    "folder:none": "folder:/.*/none: there is no /.*/none: check the path$",
+    "folder:d --set label=x": "d: label=x is for csv:PATH: folders name the classes here$",
+    "digits --set label=x": "no setting field or hyper-parameter of fedavg 'label'",
+    "folder:~nobody-is-called-so/d": "there is no such user, or no home folder is known",
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_commands_that_are_refused(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     images(tmp_path / "d")
     table(tmp_path / "t.csv")
-    assert sweep.main([*SHORT, *words, "--dry-run"]) == 2
+    assert sweep.main([*SHORT, "--dataset", *words.split(), "--dry-run"]) == 2
+    assert re.search(COMMANDS[words], capsys.readouterr().err.strip())

@@ -34,7 +34,7 @@ def test_clients_that_train_and_new_ones_are_summarised_apart() -> None:
         0: OwnScore(3, 4, 1, 2),
         1: OwnScore(1, 2, 3, 3),
         2: OwnScore(5, 5, 9, 9),
-        3: OwnScore(1, 5),
+        3: OwnScore(1, 5, 0, 0),
     }
     assert client_measures(own, 2, last=True) == pytest.approx(
         {
@@ -55,7 +55,7 @@ def test_clients_that_train_and_new_ones_are_summarised_apart() -> None:
             "client_accuracy/3": 0.2,
         }
     )
-    of_one = client_measures({0: OwnScore(1, 1)}, 1, last=False)
+    of_one = client_measures({0: OwnScore(1, 1, 0, 0)}, 1, last=False)
     assert set(of_one) == {"amp", "fm", "wlp", "client_mean", "client_std", "client_worst10"}
     only_new = client_measures({3: OwnScore(1, 2, 1, 1)}, 3, last=False)
     assert set(only_new) == {

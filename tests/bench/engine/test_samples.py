@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import INFO, simulate, toy_dataset
 
+from algorithms.base import Outputs
+from algorithms.forward import outputs_of
 from bench import data
 from bench.data.dataset import Dataset
 from bench.engine import arithmetic, samples
 from bench.engine.client_round import leaves_of
+from bench.engine.model_stacks import samples_of_pass
 from bench.engine.samples import ImageSamples, TextSamples, VectorSamples, are_equal, make_samples
 
 CPU = torch.device("cpu")
@@ -105,6 +110,36 @@ def test_one_other_number_makes_unequal_parts(place: int, monkeypatch: pytest.Mo
     labels = torch.arange(5)
     labels[place] = 9
     assert not are_equal(one, VectorSamples(np.zeros_like(x), labels, torch.float32))
+
+
+def test_two_data_sets_are_kept() -> None:
+    dataset = toy_dataset()
+    samples.shared_samples.cache_clear()
+
+    def made(part: str, rule: str) -> object:
+        return samples.shared_samples(dataset, part, INFO, rule, "none", CPU, torch.float64)
+
+    asked = [("train", "standard"), ("test", "standard"), ("train", "none"), ("test", "none")]
+    first = [made(*one) for one in asked]
+    assert all(made(*one) is kept for one, kept in zip(asked, first, strict=True))
+    samples.shared_samples(dataset, "test", INFO, "none", "none", CPU, torch.float32)
+    assert made(*asked[3]) is first[3]
+    assert made(*asked[0]) is not first[0]
+
+
+def test_outputs_are_made_by_the_hundred() -> None:
+    sizes: list[int] = []
+
+    def outputs(params: object, x: torch.Tensor) -> Outputs:
+        sizes.append(len(x))
+        return Outputs(logits=x, features=2 * x)
+
+    x = torch.arange(250.0)[:, None]
+    net: Any = SimpleNamespace(eval=outputs)
+    assert torch.equal(outputs_of(net, {}, x).features, 2 * x)
+    assert sizes == [100, 100, 50]
+    assert [samples_of_pass(CPU, width) for width in (1, 16, 1000)] == [400, 25, 1]
+    assert samples_of_pass(torch.device("cuda"), 4) == 250
 
 
 def test_clients_copy_kernels_with_channels_last() -> None:
