@@ -141,3 +141,9 @@ def test_a_fingerprint_is_of_the_file_and_its_neighbours(place: Path) -> None:
     assert fingerprint(["algorithms.entry_points"], "algorithms.entry_points") == crc(own)
     assert file_of("pk.c") == str(files["c.py"])
     assert file_of("no_such_module_anywhere") is None
+
+
+def test_names_are_as_long_as_files_may_be() -> None:
+    longest = "a" * 249
+    assert as_module(f"{longest}.py:A") == f"name a module, not a file: {longest}:A"
+    assert as_module(f"a{longest}.py:A") == ""

@@ -13,17 +13,19 @@ from typing import Any
 import numpy as np
 import published_formats as formats
 import pytest
+from board import assert_approved
 from PIL import Image
 from published_formats import folder, surroundings
 from scipy.io import loadmat, savemat
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from bench import data
-from bench.data import digits5, femnist, parquet, vision
+from bench.data import command, digits5, femnist, parquet, vision
 from bench.data.dataset import Dataset, whole_numbers
 from bench.data.download import Original
 from bench.data.file_loaders import FileLoader
 from bench.errors import EnvironmentProblem
+from bench.terminal.console import console
 
 __all__ = ["folder", "surroundings"]
 Part = tuple[np.ndarray, np.ndarray]
@@ -501,3 +503,24 @@ def test_height_comes_before_width() -> None:
     assert pixels.tolist() == [[[7, 7, 7], [7, 7, 7]]]
     with pytest.raises(ValueError, match="an image of 2x3 pixels"):
         parquet.decoded(content.getvalue(), (1, 3, 2))
+
+
+def test_what_is_missing_is_told(folder):
+    """The copy of a data set is named after its checksums."""
+    lines = []
+    for name in data.DATASETS:
+        loader = data.loader(name)
+        if loader.missing(folder):
+            with pytest.raises(data.MissingData) as problem:
+                loader.read(folder)
+            lines.append(f"{problem.value}\n  copy: {loader.place().name}\n")
+    assert_approved("print/missing_data.txt", "".join(lines), folder)
+
+
+@pytest.mark.parametrize("columns", [99, 100])
+def test_titles_are_listed_from_100_columns(columns, folder, capsys, monkeypatch):
+    monkeypatch.setattr(command, "console", lambda: console(columns))
+    assert (
+        command.main(["list", "digits,svhn,ag_news,toy2d,femnist", "--data-dir", str(folder)]) == 0
+    )
+    assert_approved(f"print/data_list_{columns}.txt", capsys.readouterr().out, folder)
