@@ -20,6 +20,7 @@ from bench import data
 from bench.data import dealing, dirichlet, own, pickled
 from bench.data.dataset import Dataset
 from bench.data.dealing import Wanted, batches, class_sizes, tries
+from bench.data.partition import partition
 from bench.data.pickled import ForbiddenPickle, load_arrays, with_text_keys
 from bench.data.splits import _own_counts, public_set, split
 from bench.errors import UsageError
@@ -248,8 +249,10 @@ def test_two_thousand_writers_are_drawn() -> None:
 
 
 def test_a_hopeless_partition_says_how_many_draws() -> None:
-    labels = np.arange(600) % 10
-    refused(lambda: parts_of("lda", 0, 50, 0.01, labels), "in none of 100,000 draws would all")
+    wanted = Wanted(np.arange(600) % 10, 50, 0.01)
+    deal = partition("lda").function
+    draw = np.random.RandomState(0)
+    refused(lambda: deal(wanted, draw), "in none of 100,000 draws would all")
 
 
 def test_fedproto_deals_what_there_is() -> None:

@@ -63,6 +63,13 @@ def test_an_algorithm_keeps_its_numbers(name: str) -> None:
         assert_kept("algorithms.json", label, numbers(run))
 
 
+def test_requests_keep_their_batches() -> None:
+    """Of DKD's three requests a round, with batches smaller than a client."""
+    run = candidate("feddkd").simulate(values={"batch_size": 4})
+    run.advance(2)
+    assert_kept("algorithms.json", "feddkd batch_size=4", numbers(run))
+
+
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_a_setting_keeps_its_numbers(kind: str) -> None:
     name, fields = SETTINGS[kind]

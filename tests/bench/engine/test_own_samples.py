@@ -388,3 +388,9 @@ def test_the_servers_own_model_takes_further_steps(backend: str) -> None:
     run = trained("dsfl", backend, **fields)
     (tuned,) = run.models_of("_server_ft")([1])
     assert gap(tuned, further_steps(run, run.server.params, 1, 2)) < 1e-12
+
+
+def test_a_new_client_counts_its_own_samples() -> None:
+    run = trained("fedavg", rounds=1, new_clients=0.2)
+    counted = [float(run._fed_of(client).client.num_examples) for client in range(5)]
+    assert counted == [6, 6, 6, 5, 5]
