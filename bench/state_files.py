@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 KEY = re.compile("[0-9a-f]{64}")
 FILE = re.compile(r"server-\d+\.pt|memory-\d+-\d+\.pt")  # round; client, round
 _SHA256 = re.compile("[0-9a-f]{64}")
-_MANIFEST_BYTES = 2**28  # of a million clients
+MANIFEST_BYTES = 2**28  # of a million clients
 
 
 def folders(out: Path) -> list[Path]:
@@ -42,7 +42,7 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
     """
     try:
         state = part_of(folder.parent, folder.name)
-        text = read_regular(state / MANIFEST, _MANIFEST_BYTES)
+        text = read_regular(state / MANIFEST, MANIFEST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     manifest = json.loads(text)

@@ -132,13 +132,13 @@ def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
     frame = runs[["algorithm", "model", "algorithm_version", "finished"]]
     frame = frame.assign(cell=_cells(runs["setting_json"], tuned))
     frame["done"] = runs["seed"].where(runs["status"] == "finished")
-    groups = frame.groupby([*CONTEST, "algorithm_version"], sort=False)
+    groups = frame.groupby([*CONTEST, "algorithm_version"])
     frame["seeds"] = groups["done"].transform("nunique")
     frame["ended"] = groups["finished"].transform("max")
     numbered = frame["algorithm_version"] < HASHED_VERSIONS
     frame["number"] = frame["algorithm_version"].where(numbered, 0)
     ordered = frame.sort_values(["seeds", "number", "ended"], kind="stable", na_position="first")
-    shown = ordered.groupby(CONTEST, sort=False)["algorithm_version"].transform("last")
+    shown = ordered.groupby(CONTEST)["algorithm_version"].transform("last")
     return runs[runs["algorithm_version"] == shown.reindex(runs.index)]
 
 
@@ -369,7 +369,7 @@ def _selected_configurations(board: pd.DataFrame, chosen_by: str) -> list[int]:
 
     `chosen_by`: rule of `selection.RULES`.
     """
-    contests = board.groupby(CONTEST, sort=False)
+    contests = board.groupby(CONTEST)
     alone = contests["n"].transform("size") == 1
     single_rule = contests["selected_on"].transform("nunique") == 1
     rule = contests["selected_on"].transform("first").where(single_rule)

@@ -574,7 +574,7 @@ def unknown_metrics(numbers: Iterable[Number], present: Collection[str]) -> str:
         if name and name not in METRICS and name not in present:
             own = own_metrics(present)
             choices = [*NUMBERS, *_SHORT, *METRICS, *own]
-            near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(name, choices, cutoff=0.5)
             hint = f" (did you mean {near[0]}?)" if near else ""
             metrics = ", ".join([*METRICS, *own])
             return (

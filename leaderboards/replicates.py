@@ -70,26 +70,25 @@ def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
     first.loc[averaged, "diverged"] = finished["diverged"].any().reindex(with_mean)
     columns = [str(name) for name in runs.columns]
     rows = first.reset_index()[columns]
-    return rows.sort_values(key, kind="stable", ignore_index=True)
+    return rows.sort_values(key, kind="stable")
 
 
 def replicate_keys(runs: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     """Return for each row of `by_partition` the run keys of its finished replicates, by its own.
 
-    Runs without replicates are left out. `runs` are as for `by_partition`.
+    It is empty if no run has replicates. `runs` are as for `by_partition`.
     """
     keys = {}
     if _has_replicates(runs):
         rows = keyed_by_partition(runs)
         finished = rows[rows["status"] == "finished"]
-        for _, group in finished.groupby([*CONFIGURATION, "seed"], sort=False)["run_key"]:
-            if len(group) > 1:
-                keys[group.iloc[0]] = tuple(group)
+        for _, group in finished.groupby([*CONFIGURATION, "seed"])["run_key"]:
+            keys[group.iloc[0]] = tuple(group)
     return keys
 
 
 def _has_replicates(runs: pd.DataFrame) -> bool:
-    return bool(runs["setting_json"].str.contains(f'"{FIELD}"', regex=False).any())
+    return bool(runs["setting_json"].str.contains(f'"{FIELD}"').any())
 
 
 def keyed_by_partition(runs: pd.DataFrame) -> pd.DataFrame:

@@ -94,7 +94,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("leaderboards/stats/pooled.py", "FAR", "1e4", "10001.0"): (
         "what is rejected 1e4 spreads away is rejected 10,001 away, too"
     ),
-    ("bench/state_files.py", "_MANIFEST_BYTES", "28", "29"): (
+    ("bench/state_files.py", "MANIFEST_BYTES", "28", "29"): (
         "no manifest is as large; what is no manifest is refused after more of it is read"
     ),
     ("bench/engine/dropout.py", "Masks.__init__", "0", "1"): (
@@ -123,9 +123,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ),
     ("bench/executors/ray_executor.py", "ByContest.__init__", "super().__init__()", "pass"): (
         "Ray's own class only tells Ray's statistics of use which kind of rule there is"
-    ),
-    ("bench/terminal/console.py", "Parser.nearest", "1", "2"): (
-        "of two near names the first is told"
     ),
 }
 

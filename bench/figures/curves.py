@@ -135,7 +135,9 @@ class Curves:
             return list(chain.from_iterable(line_of.values()))
         # An algorithm that never communicates has no cost at which it could be compared.
         costly = [line for line in line_of.values() if line and line[-1]["x"] > 0]
-        end = min((line[-1]["x"] for line in costly), default=0.0)
+        if not costly:
+            return []
+        end = min(line[-1]["x"] for line in costly)
         return [point for point in chain.from_iterable(costly) if point["x"] <= end]
 
     def _line(self, runs: Runs, record: Record, y: Axis) -> Iterator[Row]:

@@ -87,7 +87,7 @@ def held_by(runs: Runs, cell: Cell, label: str) -> Holding | None:
 
 def panels_of(shown: Sequence[Holding], shaded: bool) -> list[Spec]:
     """Draw a panel for each partition, all with the same scale of bubbles or colours."""
-    most = max((int(holding.counts.max()) for holding in shown), default=1)
+    most = max(int(holding.counts.max()) for holding in shown)
     side = SIDE if len(shown) > 1 else WIDE_SIDE
     return [
         holdings(holding.counts.tolist(), most=most, title=holding.label, shaded=shaded, side=side)
@@ -162,13 +162,15 @@ def _with_accuracy(runs: Runs, comparison: Problem) -> Spec:
         of_whose_models(f"Best test accuracy of the global model; {seeds}", comparison.records),
         *further(comparison, names, "not measured"),
     ]
-    above = panels_of(shown, shaded=False)
-    width = max((panel["width"] for panel in above), default=SIDE)
-    rows = [_accuracy_panels(points, keys, width)]
+    width = SIDE
+    rows = []
     if shown:
-        rows.insert(0, above)
+        above = panels_of(shown, shaded=False)
+        width = max(panel["width"] for panel in above)
+        rows.append(above)
         what = "Partitions: training samples of each client and class, by area"
         notes.insert(0, f"{what}; {seeds_of(shown)}")
+    rows.append(_accuracy_panels(points, keys, width))
     return picture(title(comparison), notes, rows)
 
 

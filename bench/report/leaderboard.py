@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, product
+from math import inf
 from typing import Any
 
 from bench.report.tuning import text_of
@@ -226,7 +227,8 @@ def _rows(
     def order(record: Record) -> tuple[Any, ...]:
         rank = record[f"{first_metric.name}_rank"]
         mean = record[f"{first_metric.name}_mean"] or 0.0
-        return is_reference(record), rank is None, rank or 0, -mean, label_of(record)
+        place = inf if rank is None else rank
+        return is_reference(record), place, -mean, label_of(record)
 
     scale = _limits(cell, metrics)
     first = True

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
+from math import inf
 from typing import Any
 
 from bench.planning.run_spec import trained_by
@@ -197,8 +198,8 @@ def _commands(run: Run) -> Iterator[str]:
 
 
 def _order(run: Run) -> tuple[Any, ...]:
-    alpha = run["alpha"]
-    place = (run["dataset"], run["model"], alpha is not None, alpha or 0.0, run["participation"])
+    alpha = -inf if run["alpha"] is None else run["alpha"]
+    place = (run["dataset"], run["model"], alpha, run["participation"])
     return (
         run["status"] == "finished",
         *place,

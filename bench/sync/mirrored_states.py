@@ -20,10 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from bench import state_files
-from bench.state_files import MANIFEST
-from bench.sync.place import MANIFEST_BYTES, Place
+from bench.state_files import MANIFEST, MANIFEST_BYTES
+from bench.sync.place import Place
 from leaderboards import Store, StoreError
 from leaderboards.rows.files import atomic_file, content_hash, open_regular, part_of
+
+# Errors of a state that is not there, or is not what it should be.
+_UNUSABLE = (
+    *(FileNotFoundError, ValueError, LookupError),
+    *(TypeError, OverflowError, RecursionError),
+)
 
 
 class MirroredStates:
@@ -154,22 +160,24 @@ class MirroredStates:
 
         `remote`: the files of the run.
         """
-        manifests = {}
+        contents: dict[str, dict[str, Any]] = {}
+        rounds = {}
         for name in remote:
             writer, _, rest = name.partition("/")
             if rest == MANIFEST:
-                with suppress(FileNotFoundError):
-                    manifests[writer] = self._place.read(f"state/{key}/{name}", MANIFEST_BYTES)
-        furthest_first = sorted(
-            manifests, key=lambda writer: _round(manifests[writer]), reverse=True
-        )
-        return any(self._fetch(key, writer, manifests[writer], remote) for writer in furthest_first)
+                with suppress(*_UNUSABLE):
+                    text = self._place.read(f"state/{key}/{name}", MANIFEST_BYTES)
+                    contents[writer] = json.loads(text)
+                    rounds[writer] = int(contents[writer]["manifest"]["round"])
+        furthest_first = sorted(rounds, key=lambda writer: rounds[writer], reverse=True)
+        return any(self._fetch(key, writer, contents[writer], remote) for writer in furthest_first)
 
-    def _fetch(self, key: str, writer: str, text: bytes, remote: Mapping[str, int]) -> bool:
+    def _fetch(
+        self, key: str, writer: str, content: Mapping[str, Any], remote: Mapping[str, int]
+    ) -> bool:
         """Fetch one state, its manifest last; return False if a file is not as stated."""
         folder = self._folder / key
         try:
-            content: dict[str, Any] = json.loads(text)
             for name, digest in state_files.files_of(content["manifest"]).items():
                 blob = _blob(name, digest)
                 stored = f"{writer}/{blob}"
@@ -183,7 +191,7 @@ class MirroredStates:
             folder.mkdir(parents=True, exist_ok=True)
             with atomic_file(folder / MANIFEST) as manifest:
                 manifest.write(json.dumps(content["manifest"]).encode())
-        except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
+        except _UNUSABLE:
             with suppress(OSError, StoreError):
                 state_files.remove(folder)
             return False
@@ -193,11 +201,3 @@ class MirroredStates:
 def _blob(name: str, digest: str) -> str:
     """Return the name of a state's file in a mirror."""
     return f"{name}.{digest[:16]}"
-
-
-def _round(text: bytes) -> int:
-    """Return the round of a manifest in a mirror; -1 if it cannot be read."""
-    try:
-        return int(json.loads(text)["manifest"]["round"])
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
-        return -1

@@ -29,7 +29,6 @@ _FOLDERS = ("runs", "curves", "tracked", "state")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # the name of a file until it is whole
 # In names of a query's fields.
 _SECRET = re.compile("secret|passw|token|key|credential|signature|sas", re.IGNORECASE)
-MANIFEST_BYTES = 2**28  # more than a state's manifest has
 
 
 class MirrorProblem(EnvironmentProblem):

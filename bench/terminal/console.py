@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
         if field in fields:
             takers = [name for name in ("--set", "--where") if name in options]
             near = [f"{name} {field}=VALUE" for name in takers]
-        near = near or get_close_matches(word, options, n=1, cutoff=0.7)
+        near = near or get_close_matches(word, options, cutoff=0.7)
         return near[0] if near else ""
 
     def _suggestion(self, message: str) -> str:

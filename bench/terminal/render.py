@@ -118,7 +118,7 @@ def _print_through(console: Console, tables: Sequence[ResultTable]) -> None:
             # rich would squeeze a grid that is wider than the console; let a narrow terminal wrap
             # lines instead.
             console.width = max(width, _natural_width(grid, console))
-            console.print("", grid, sep="\n", crop=False)
+            console.print("", grid, sep="\n")
             console.width = width
         below = table.legend(best, blocks)
         if below:
@@ -145,7 +145,7 @@ def _column_chunks(table: ResultTable, console: Console) -> Iterator[list[int]]:
 
 
 def _natural_width(grid: Grid, console: Console) -> int:
-    return console.measure(grid, options=console.options.update(width=10_000)).maximum
+    return console.measure(grid, options=console.options.update(width=sys.maxsize)).maximum
 
 
 def _grid(table: ResultTable, columns: Sequence[int], console: Console) -> Grid:
@@ -159,13 +159,13 @@ def _grid(table: ResultTable, columns: Sequence[int], console: Console) -> Grid:
     line = "\n" * any(labels)
     tuned = table.shows_hyperparameters
     places = table.places_of(columns)
-    grid.add_column(line + "algorithm", no_wrap=True)
+    grid.add_column(line + "algorithm")
     if tuned:
         grid.add_column(line + "hyper-parameters", max_width=FOLDED_WIDTH, overflow="fold")
     for at, column in enumerate(columns):
         label = labels[at] if at == 0 or labels[at] != labels[at - 1] else ""
         header = Text.assemble((label, "bold"), line, table.heads[column].title)
-        grid.add_column(header, no_wrap=True)
+        grid.add_column(header)
     texts_by_column = []
     for column in columns:
         cells = [row.cells[column] for row in table.rows]
@@ -183,7 +183,7 @@ def _aligned(column: Sequence[TableCell], console: Console) -> list[Text]:
     from rich.text import Text
 
     # Width of the first word, the number, of the cells that have one.
-    width = max((len(_number(cell)) for cell in column), default=0)
+    width = max(len(_number(cell)) for cell in column)
     state_styles = {"missing": "dim", "failed": "red", "diverged": "red", "stopped": "dim"}
     aligned = []
     for cell in column:

@@ -19,7 +19,7 @@ from leaderboards.rows.file_names import ROW_NAME, SEGMENT_NAME, curve_path, sha
 from leaderboards.rows.files import part_of, read_table, write_by_content
 from leaderboards.rows.frames import fit, slices
 from leaderboards.rows.index import Folder
-from leaderboards.rows.reading import read_curves, read_rows
+from leaderboards.rows.reading import AT_ONCE, read_curves, read_rows
 from leaderboards.rows.schema import curves_schema, file_metadata, runs_schema
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _REPLACES = "fedkd_replaces"
 _STEM = 25  # characters of a file's name: 16 of the run key, a hyphen, 8 of the environment
 _ROWS = 4_096  # in a row group of rows
 _POINTS = 2**18  # in a row group of points, at most
-_RUNS = 1_000  # whose points are in memory at once
 
 
 class Claims:
@@ -166,7 +165,7 @@ def _write_segment(out: Path, index: pa.Table, replaces: Collection[str]) -> Non
 
 def _point_groups(index: pa.Table) -> Iterator[pa.Table]:
     """Yield the points of the rows of an index, in its order, at most `_POINTS` at a time."""
-    for part in slices(index, _RUNS):
+    for part in slices(index, AT_ONCE):
         yield from slices(_points_in_order(part), _POINTS)
 
 

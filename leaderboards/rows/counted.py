@@ -142,12 +142,7 @@ def as_good(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     if row["status"] != other["status"]:
         statuses = (*_BEST_FIRST, row["status"], other["status"])  # unknown statuses come last
         return statuses.index(row["status"]) < statuses.index(other["status"])
-    later = _age(row) >= _age(other)
+    later: bool = row["written"] >= other["written"]
     if row["status"] == "finished" and row["results"] != other["results"]:
         return row["forced"] and later
     return later if row["preferred"] == other["preferred"] else row["preferred"]
-
-
-def _age(row: Mapping[str, Any]) -> tuple[bool, Any]:
-    """Return a sort key of when a row was written; a row that does not state it comes first."""
-    return row["written"] is not None, row["written"]

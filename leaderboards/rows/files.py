@@ -43,10 +43,8 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _REPEATED = "; its runs are then run again"
 # Microseconds from 1970 to the year 9999, the last that Python knows.
 _LAST_TIME = 253_370_764_800_000_000
-_READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
-# Flags of `os.open`, which Windows lacks.
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-_NO_LINK_NO_WAIT = getattr(os, "O_NOFOLLOW", 0) | _NO_WAIT
+_READ_WHOLE = 2**22  # bytes up to which a file is read in one go, for any part of it
+_NO_LINK_NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK  # flags of `os.open`
 _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFIFO: "a pipe",
@@ -194,9 +192,8 @@ def typed_file(path: Path) -> Iterator[BinaryIO]:
     if path.exists() and not path.is_file():
         with _errors_naming(path, path):
             # An ordinary opening of a pipe waits for its reader.
-            descriptor = os.open(path, os.O_WRONLY | _NO_WAIT)
-            if _NO_WAIT:
-                os.set_blocking(descriptor, True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            os.set_blocking(descriptor, True)
             with os.fdopen(descriptor, "wb") as file:
                 yield file
         return
@@ -319,10 +316,8 @@ def _errors_naming(path: Path, opened: Path) -> Iterator[None]:
 
 
 def _rename(temporary: Path, path: Path) -> None:
-    """Rename a file into place, and sync the folder (POSIX only) against a power cut."""
+    """Rename a file into place, and sync the folder against a power cut."""
     temporary.replace(path)
-    if os.name != "posix":
-        return
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -117,7 +117,7 @@ def index_of(path: Path) -> pa.Table:
     table = fit(read_table(path, "runs", wanted.names), wanted)
     files = pc.fill_null(table["file"], shared_name(path))
     are_row_names = pc.match_substring_regex(files, f"^({ROW_NAME.pattern})$")
-    if pc.all(are_row_names, min_count=0).as_py():
+    if pc.all(are_row_names).as_py():
         environments = pc.utf8_slice_codeunits(files, 17, 25)
     else:
         environments = pa.array(_environments(path))

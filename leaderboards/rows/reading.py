@@ -15,7 +15,7 @@ from leaderboards.rows.schema import curves_schema, runs_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_RUNS = 1_000  # whose points are in memory at once
+AT_ONCE = 1_000  # runs whose points are in memory
 
 
 def read_rows(index: pa.Table, columns: Collection[str] | None = None) -> pa.Table:
@@ -47,8 +47,8 @@ def read_rows(index: pa.Table, columns: Collection[str] | None = None) -> pa.Tab
 
 def _curves_at(index: pa.Table, positions: list[int]) -> Iterator[tuple[int, Curve]]:
     """Yield the curve of the row at each of the positions in an index that has one."""
-    for start in range(0, len(positions), _RUNS):
-        batch = positions[start : start + _RUNS]
+    for start in range(0, len(positions), AT_ONCE):
+        batch = positions[start : start + AT_ONCE]
         batch_index = index.take(batch)
         points, _ = read_curves(batch_index)
         curves = curves_of_rows(points)

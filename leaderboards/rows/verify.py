@@ -28,7 +28,13 @@ from leaderboards.rows.files import (
 )
 from leaderboards.rows.frames import slices, to_pandas
 from leaderboards.rows.index import Folder
-from leaderboards.rows.reading import curves_of_rows, read_curves, read_rows, row_names
+from leaderboards.rows.reading import (
+    AT_ONCE,
+    curves_of_rows,
+    read_curves,
+    read_rows,
+    row_names,
+)
 from leaderboards.rows.schema import FILE_COLUMNS, READ_OFF_CURVES, environment_key, run_key
 from leaderboards.shell_text import printable, shell_command
 
@@ -36,7 +42,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _COPY_COLUMNS = ("dataset", "setting_json", "seed", "status", "dataset_hash", "partition_hash")
-_AT_ONCE = 1_000  # rows that are Python objects, with their points, at a time
 
 
 @dataclass(frozen=True)
@@ -193,13 +198,13 @@ def _examined(folder: Folder) -> FolderCheck:
         curves_hash = table.schema.metadata.get(CURVES_HASH, b"").decode()
         checked.faults += _hash_problems(path, curves_hash)
         step = _how_to_repeat(path.name)
-        for part in slices(table, _AT_ONCE):
+        for part in slices(table, AT_ONCE):
             for problem in _row_problems(part, path.name):
                 checked.faults.append(Fault(f"runs/{path.name}", problem, step))
     for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
         checked.read(path, "curves")
     checked.index = folder.index(paths=sound)
-    for part in slices(checked.index, _AT_ONCE):
+    for part in slices(checked.index, AT_ONCE):
         _compare_with_curves(part, checked)
     return checked
 

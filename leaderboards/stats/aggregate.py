@@ -269,11 +269,11 @@ def improvement(
     Raises:
         ValueError: a value is not finite.
     """
-    sign = 1 if higher_is_better else -1
+    oriented = np.positive if higher_is_better else np.negative
     pairs = []
     for cell in _arrays(values).values():
-        x = np.sort(sign * cell[algorithm])
-        y = np.sort(sign * cell[reference])
+        x = np.sort(oriented(cell[algorithm]))
+        y = np.sort(oriented(cell[reference]))
         pairs.append((x, y))
     pairs.sort(key=lambda pair: tuple(map(tuple, pair)))
     wins = []  # S of each pair of runs, (n, m), by cell

@@ -70,11 +70,11 @@ def from_best(values: Mapping[str, Seeds], higher_is_better: bool = True) -> tup
     Raises:
         ValueError: a value is not finite.
     """
-    sign = 1 if higher_is_better else -1
+    oriented = np.positive if higher_is_better else np.negative
     names = list(values)
     if len(names) < 2:
         return tuple(FromBest(name, 0.0, None, False) for name in names)
-    table = _by_seed(values) * sign
+    table = oriented(_by_seed(values))
     differences, widths = _pairs(table)
     np.fill_diagonal(differences, np.inf)  # no algorithm is compared with itself
     np.fill_diagonal(widths, 0.0)
@@ -90,14 +90,14 @@ def from_best(values: Mapping[str, Seeds], higher_is_better: bool = True) -> tup
         own = np.delete(lowest[place], place)
         low = max(0.0, own.min())
         if rivals.any():
-            low = min(0.0, own[rivals].min())
+            low = own[rivals].min()  # below 0: a rival that is worse for sure is none
         high = max(0.0, highest[place])
         interval = None
         if math.isfinite(low) and math.isfinite(high):
-            ends = sorted((sign * low, sign * high))
+            ends = sorted((oriented(low), oriented(high)))
             interval = Interval(float(ends[0]), float(ends[1]))
         others = np.delete(means, place)
-        difference = float(sign * (means[place] - others.max()))
+        difference = float(oriented(means[place] - others.max()))
         excluded = not candidates[place]
         results.append(FromBest(name, difference, interval, excluded))
     return tuple(results)
@@ -117,7 +117,7 @@ def _by_seed(values: Mapping[str, Seeds]) -> np.ndarray:
 def _pairs(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean differences and half-widths of their limits, both (algorithms, algorithms).
 
-    They are 0 and infinite where two algorithms have fewer than 3 common seeds, which tells
+    Half-widths are infinite where two algorithms have fewer than 3 common seeds, which tells
     nothing.
     """
     from scipy.special import stdtrit  # scipy.stats takes a second to import
@@ -127,9 +127,9 @@ def _pairs(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     common = np.isfinite(differences)
     counts = common.sum(axis=2)
     enough = counts >= INTERVAL_FROM
-    degrees = np.where(enough, counts - 1, 1)
+    degrees = np.maximum(counts, INTERVAL_FROM) - 1
     sums = np.where(common, differences, 0.0).sum(axis=2)
-    means = np.where(enough, sums / np.maximum(counts, 1), 0.0)
+    means = sums / (degrees + 1)
     deviations = np.where(common, differences - means[:, :, None], 0.0)
     stds = np.sqrt(np.square(deviations).sum(axis=2) / degrees)
     widths = stdtrit(degrees, 1 - share) * stds / np.sqrt(degrees + 1)

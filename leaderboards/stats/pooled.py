@@ -166,6 +166,10 @@ class _Contributions:
         as_large = np.maximum(own, largest) >= observed
         return float(np.mean(as_large))
 
+    def rejects(self, shift: float, largest: np.ndarray) -> bool:
+        """Tell whether the test rejects that the difference is `shift`; arguments as for `p`."""
+        return self.p(shift, largest) <= SIGNIFICANCE
+
 
 def _contributions(
     values: Values,
@@ -243,20 +247,20 @@ def _interval(method: _Contributions, largest: np.ndarray) -> Interval | None:
     spread = method.scale(difference)
     if spread == 0:  # the same difference in every cluster
         elsewhere = difference + max(1.0, abs(difference))
-        excluded = method.p(elsewhere, largest) <= SIGNIFICANCE
+        excluded = method.rejects(elsewhere, largest)
         return Interval(difference, difference) if excluded else None
     far = FAR * spread
     limits = []
     for side in (-1.0, 1.0):
         inside = difference
         outside = difference + side * far
-        if method.p(outside, largest) > SIGNIFICANCE:
+        if not method.rejects(outside, largest):
             return None
         for _ in range(HALVINGS):
             middle = (inside + outside) / 2
-            if method.p(middle, largest) > SIGNIFICANCE:
-                inside = middle
-            else:
+            if method.rejects(middle, largest):
                 outside = middle
+            else:
+                inside = middle
         limits.append(inside)
     return Interval(limits[0], limits[1])

@@ -65,7 +65,7 @@ def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray,
     centre = np.asarray(mean)
     counts = np.asarray(n)
     enough = counts >= INTERVAL_FROM
-    degrees = np.where(enough, counts - 1, 1)
+    degrees = np.maximum(counts, INTERVAL_FROM) - 1
     quantile = stdtrit(degrees, (1 + CONFIDENCE) / 2)
     half = np.where(enough, quantile * np.asarray(std) / np.sqrt(degrees + 1), np.nan)
     return centre - half, centre + half

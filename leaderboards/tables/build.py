@@ -282,25 +282,24 @@ def _score(cell: TableCell) -> float | None:
     return mean if mean is None or cell.metric.higher_is_better else -mean
 
 
-def _sort_key(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
+def _sort_key(rows: Sequence[Row]) -> tuple[bool, int, int, float, str]:
     """Return an algorithm's sort key.
 
-    Competitors come first, then fewest columns without a ranked mean, then mean rank, score and
-    label.
+    Competitors come first, then fewest columns without a ranked mean, then the sum of ranks, score
+    and label.
     """
     best_ranks = []
     scores = []
     cells_of_rows = [row.cells for row in rows]
     columns = list(zip(*cells_of_rows, strict=True))
     for cells in columns:
-        with_mean = [cell for cell in cells if cell.rank is not None and cell.state == "value"]
-        if with_mean:
-            best_ranks.append(min(int(cell.rank or 0) for cell in with_mean))
+        ranks = [cell.rank for cell in cells if cell.rank is not None and cell.state == "value"]
+        if ranks:
+            best_ranks.append(min(ranks))
         scores += [score for score in map(_score, cells) if score is not None]
     lacking = len(columns) - len(best_ranks)
-    mean_rank = sum(best_ranks) / max(1, len(best_ranks))
     mean_score = sum(scores) / max(1, len(scores))
-    return rows[0].reference, lacking, mean_rank, -mean_score, rows[0].label
+    return rows[0].reference, lacking, sum(best_ranks), -mean_score, rows[0].label
 
 
 def _texts_of(

@@ -355,7 +355,7 @@ def _ranges(values: Iterable[tuple[str, float]]) -> str:
     for name, value in values:
         groups.setdefault(name, set()).add(value)
     texts = {name: _range(group) for name, group in sorted(groups.items())}
-    (usual, count), *_ = Counter(texts.values()).most_common(1)
+    (usual, count), *_ = Counter(texts.values()).most_common()
     if count <= _MANY:
         return ", ".join(f"{name} {text}" for name, text in texts.items())
     others = [f"{name} {text}" for name, text in texts.items() if text != usual]

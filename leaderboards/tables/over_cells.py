@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, gt, lt
 from statistics import median
 from typing import Any
 
@@ -146,8 +146,8 @@ def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Ga
         time = _ratio(timed, attrgetter("shortest"))
         mixed = any(cell.is_unlike(reference) for cell, reference in pairs)
         results.append(Gain(difference, diverged, tried, traffic, sent, time, mixed))
-    sign = -1 if metric.higher_is_better else 1
-    return tuple(sorted(results, key=lambda gain: sign * gain.pooled.difference))
+    results.sort(key=lambda gain: gain.pooled.difference, reverse=metric.higher_is_better)
+    return tuple(results)
 
 
 def _diverged_of(cells: Sequence[TableCell]) -> tuple[int, int]:
@@ -400,7 +400,7 @@ def _cell_key(table: ResultTable, place: tuple[Any, ...]) -> Hashable:
 def _scales(tables: Sequence[ResultTable], metric: Number) -> dict[Hashable, tuple[float, float]]:
     """Return cell -> means of `local` and `centralized`, where `centralized` is better."""
     scales: dict[Hashable, tuple[float, float]] = {}
-    sign = 1 if metric.higher_is_better else -1
+    is_better = gt if metric.higher_is_better else lt
     for table in tables:
         rows = {row.algorithm: row for row in table.rows}
         if not metric.differs_by_seed or not {_ZERO, _ONE} <= rows.keys():
@@ -408,7 +408,7 @@ def _scales(tables: Sequence[ResultTable], metric: Number) -> dict[Hashable, tup
         for column, head in table.results_of(metric):
             zero = _competing_mean(rows[_ZERO].cells[column])
             one = _competing_mean(rows[_ONE].cells[column])
-            if zero is not None and one is not None and sign * one > sign * zero:
+            if zero is not None and one is not None and is_better(one, zero):
                 scales[_cell_key(table, head.place)] = (zero, one)
     return scales
 

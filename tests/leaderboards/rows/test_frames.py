@@ -160,7 +160,7 @@ def several(tmp_path: Path) -> Path:
 def test_what_rows_lack_is_computed(
     at_once: int, several: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_RUNS", at_once)
+    monkeypatch.setattr(reading, "AT_ONCE", at_once)
     index = Folder(several).index().sort_by([("row", "descending"), ("file", "ascending")])
     rows = read_rows(index)
     assert rows.schema.equals(runs_schema())
