@@ -192,6 +192,7 @@ def test_each_cell_selects_for_itself():
         (0.5, 1.0, 2),
     ]
     assert board["cell"].nunique() == 3
+    assert board.index.tolist() == list(range(9)), "sorted rows are numbered anew"
 
 
 def test_without_validation_nothing_is_selected():

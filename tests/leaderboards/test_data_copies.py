@@ -240,3 +240,15 @@ def test_copies_of_one_run_do_not_disagree(tmp_path: Path) -> None:
         Store(tmp_path).write(sound_row(curve, dataset_hash=digest), curve)
     assert boards(["merge", str(tmp_path), "--out", str(tmp_path / "all")]) == 0
     assert len(Store(tmp_path / "all").runs()) == 1
+
+
+def test_copies_and_partitions_are_counted_in_words() -> None:
+    rows = [make_row(seed=seed, dataset_hash="0123456789") for seed in range(3)]
+    rows.append(make_row(seed=3, dataset_hash="abcdef6789"))
+    for name, partition in (("fedavg", "p"), ("fedprox", "q")):
+        rows.append(make_row(name, setting={"dataset": "cifar10"}, partition_hash=partition))
+    rows.append(make_row(setting={"dataset": "mnist"}))
+    assert sorted(copies_named(to_pandas(table_of(rows)))) == [
+        "2 runs on cifar10 have another partition than others of their setting and seed",
+        "runs on 2 copies of digits, which do not compare: 3 on 01234567, 1 on abcdef67",
+    ]

@@ -435,3 +435,29 @@ def test_cells_without_a_target_are_noted() -> None:
     assert sheet is not None
     (note,) = [note for note in sheet.table.notes if "left out" in note]
     assert note.endswith("the harder ones: fedprox")
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "scored"),
+    [
+        ("accuracy@last", 0.75, True),
+        ("accuracy@last", 0.5, False),
+        ("accuracy@last", 0.25, False),
+        ("loss@last", 0.25, True),
+        ("loss@last", 0.5, False),
+        ("loss@last", 0.75, False),
+    ],
+)
+def test_scores_need_a_better_centralized(name: str, one: float, scored: bool) -> None:
+    """`local` has 0.5."""
+    metric = number_named(name)
+    values = {"fedavg": 0.6, "fedprox": 0.4, "local": 0.5, "centralized": one}
+    rows = []
+    for algorithm, value in values.items():
+        for alpha in (0.1, 1.0):
+            rows.append({**make_row(algorithm, {}, {"alpha": alpha}), name: value})
+    runs = pd.DataFrame(rows)
+    tables = tables_of(with_seeds(leaderboard(runs, [metric]), runs, [metric]), [metric])
+    sheet = over_cells(tables, metric)
+    assert sheet is not None
+    assert [record["score"] is not None for record in sheet.records] == [scored, scored]

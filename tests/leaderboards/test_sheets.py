@@ -136,6 +136,8 @@ def test_intervals_overlap_or_lie_apart() -> None:
     lone = Replication(counterpart(replace(cell, std=None)), "value", (0.6,), n=1)
     assert (near.overlap, far.overlap, lone.overlap) == (True, False, None)
     assert far.difference == pytest.approx(0.11)
+    touching = Replication(counterpart(replace(cell, std=0.25)), "value", (0.75,), n=1)
+    assert touching.overlap
     partial = Replication(counterpart(cell), "unreached", (0.5,), n=2)
     assert (partial.mean, partial.std, partial.difference) == (None, None, None)
     assert words(sheet_of(partial))[0] == "reached 1 of 2"

@@ -20,6 +20,7 @@ from leaderboards.stats.aggregate import (
     standings_of,
 )
 from leaderboards.stats.best import FromBest, from_best
+from leaderboards.stats.pooled import pooled_differences
 from leaderboards.stats.seeds import (
     Comparison,
     Interval,
@@ -247,6 +248,27 @@ def test_values_that_differ_by_rounding_are_equal() -> None:
     assert improvement(values, "a", "b").probability == pytest.approx((0.5 + 0 + 1 + 0) / 4)
 
 
+@pytest.mark.parametrize(("value", "other"), [(0.0, 0.0), (1e9, 1e9 - 1)])
+def test_the_largest_rounding_is_no_difference(value: float, other: float) -> None:
+    """It is 1e-9 of the larger value, and none of 0."""
+    cell = by_seed({"a": (value,) * 6, "b": (other,) * 6})
+    test = paired(cell, "a", "b")
+    assert (test.difference, test.p) == (0.0, 1.0)
+    (pooled,) = pooled_differences({"cell": cell}, "b")
+    assert (pooled.difference, pooled.higher) == (0.0, 0)
+    values = {"cell": {"a": (value,), "b": (other,)}}
+    assert improvement(values, "a", "b").probability == 0.5
+    assert [one.excluded for one in from_best(cell)] == [False, False]
+
+
+def test_differences_within_rounding_are_constant() -> None:
+    above = (1e9,) * 3
+    by_one = by_seed({"a": above, "b": (1e9 - 3, 1e9 - 3, 1e9 - 2)})
+    assert paired(by_one, "a", "b").p == 0.25
+    around = by_seed({"a": above, "b": (1e9 - 2, 1e9 - 4, 1e9 - 3)})
+    assert [one.interval for one in from_best(around)] == [None, None]
+
+
 def test_less_may_be_better() -> None:
     low = {"cell": {"a": [1.0, 2.0, 3.0], "b": [2.0, 3.0, 5.0]}}
     fewer = improvement(low, "a", "b", higher_is_better=False)
@@ -421,6 +443,8 @@ def test_few_seeds_and_constant_differences_exclude_nobody() -> None:
 def test_a_lone_candidate_is_ahead_of_all() -> None:
     first, second = from_best(by_seed({"a": (60, 61, 62), "b": (10, 11.1, 12)}))
     assert limits(first.interval)[0] > 40
+    small, _ = from_best(by_seed({"a": (0.6, 0.61, 0.62), "b": (0.1, 0.111, 0.12)}))
+    assert limits(small.interval)[0] == pytest.approx(limits(first.interval)[0] / 100)
     assert limits(second.interval)[1] == 0
     assert (first.excluded, second.excluded) == (False, True)
 

@@ -15,7 +15,7 @@ from board import assert_approved, plain
 
 from leaderboards.stats.aggregate import improvement, standings_of
 from leaderboards.stats.best import from_best
-from leaderboards.stats.pooled import pooled_differences
+from leaderboards.stats.pooled import PooledDifference, pooled_differences
 from leaderboards.stats.seeds import Comparison, corrected, paired, t_limits
 
 
@@ -73,6 +73,9 @@ def test_five_percent_is_separable() -> None:
     edge = Comparison("a", "b", 3, (), 1.0, None, p=0.05, adjusted=1 - 0.95)
     assert edge.separable
     assert not dataclasses.replace(edge, adjusted=0.0501).separable
+    pooled = PooledDifference("a", 1.0, None, 1 - 0.95, 6, 0, 6, 1)
+    assert pooled.separable
+    assert not dataclasses.replace(pooled, p=0.0501).separable
 
 
 def test_differences_from_the_best(tmp_path: Path) -> None:
@@ -125,6 +128,13 @@ def test_equal_standings_are_sorted_by_name() -> None:
     assert [one.algorithm for one in standings.ranked] == ["a", "b", "c"]
     assert [one.win_rate for one in standings.ranked] == [0.5, 0.5, 0.0]
     assert [one.iqm for one in standings.ranked] == [None] * 3
+
+
+def test_equal_ranks_are_sorted_by_score() -> None:
+    values = {1: {"a": (0.5,), "b": (0.25,)}, 2: {"a": (-0.5,), "b": (1.0,)}}
+    standings = standings_of(values, scales={1: (0.0, 1.0), 2: (0.0, 1.0)})
+    scores = [(one.algorithm, one.average_rank, one.iqm) for one in standings.ranked]
+    assert scores == [("b", 1.5, 0.625), ("a", 1.5, 0.0)]
 
 
 def test_paired_comparisons(tmp_path: Path) -> None:

@@ -339,6 +339,7 @@ def test_a_board_without_a_file_has_no_options(
     [
         ('options = ["--to=/etc/passwd"]', "board.toml: options are of .*, got '--to=/etc/passwd'"),
         ('options = ["--confirm"]', "got '--confirm'"),
+        ('options = ["--help"]', "got '--help'"),
         ('options = ["--tuned=lr", "fedgkd-4"]', "got 'fedgkd-4'"),
         ('options = ["--chosen-by=luck"]', "board.toml: argument --chosen-by: invalid choice"),
         ('option = ["--tuned=lr"]', "no entry of .*board.toml 'option' .did you mean options"),

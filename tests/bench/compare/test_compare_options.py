@@ -100,7 +100,7 @@ def test_across_folders_a_finished_row_counts(tmp_path):
     for order in ("ab", "ba"):
         found = Folders([tmp_path / name for name in order])
         assert found.runs()["status"].tolist() == ["finished"]
-        assert len(found.curves()) == len(curve_to(50))
+        assert found.curves().index.tolist() == list(range(len(curve_to(50))))
     for folder in (tmp_path / "a", tmp_path / "b"):
         assert len(list((folder / "runs").glob("*.parquet"))) == 1, "reading changes nothing"
     Store(tmp_path / "c").write(
@@ -533,6 +533,38 @@ def test_a_folder_that_is_not_there_is_named_beside_print(tmp_path, capsys):
     assert f"nothing is in {missing}, which does not exist" in printed.err
     assert "`python -m bench.sweep --paper fedgkd --table 3` makes them" in printed.err
     assert "not run" in printed.out
+
+
+def test_runs_of_several_folders_are_numbered(tmp_path):
+    for name, algorithm in (("a", "fedavg"), ("b", "fedprox")):
+        Store(tmp_path / name).write(make_row(algorithm), curve_to(50))
+    found = Folders([tmp_path / "a", tmp_path / "b"])
+    assert found.runs().index.tolist() == [0, 1]
+    assert found.curves().index.tolist() == list(range(2 * len(curve_to(50))))
+
+
+def test_runs_of_local_models_are_tracked(tmp_path, capsys):
+    assert main(["--paper", "fedgkd", "--table", "fig2", "--out", str(tmp_path)]) == 0
+    command = "python -m bench.sweep --paper fedgkd --table fig2 --track local"
+    assert f"none of its runs is stored: `{command}` makes them" in capsys.readouterr().err
+
+
+def test_a_boards_options_are_not_told(tmp_path, capsys):
+    """They are not typed, so that the board alone is to be left out."""
+    Store(tmp_path).write(make_row(), CURVE)
+    (tmp_path / "board.toml").write_text('options = ["--tuned=lr"]')
+    assert main(["--board", str(tmp_path), "--paper", "fedgkd", "--table", "3"]) == 2
+    assert capsys.readouterr().err.endswith("beside ours: leave out --board\n")
+
+
+def test_diff_prints_letters_as_they_are(tmp_path, capsys):
+    Store(tmp_path).write(make_row(host="Zürich"), CURVE)
+    Store(tmp_path).write(make_row(seed=1, host="Genève"), CURVE)
+    keys = [make_row(seed=seed)["run_key"] for seed in (0, 1)]
+    assert main(["diff", *keys, "--out", str(tmp_path), "--json"]) == 0
+    text = capsys.readouterr().out
+    assert json.loads(text)["provenance"]["host"] == ["Zürich", "Genève"]
+    assert '"Zürich"' in text
 
 
 def test_a_filter_leaves_no_time_of_shared_runs(tmp_path, capsys):

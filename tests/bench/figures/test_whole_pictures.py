@@ -12,6 +12,7 @@ from rows import write
 
 from bench import artifacts, data
 from bench.charts.panels import print_config
+from bench.errors import EnvironmentProblem
 from bench.figures import planes
 from bench.figures.catalogue import FIGURES
 from bench.figures.command import main
@@ -189,3 +190,31 @@ def test_few_or_equal_features_are_embedded(
     assert planes.embedded(features).shape == (len(features), 2)
     assert (asked["perplexity"], asked["init"]) == (perplexity, init)
     assert (asked["n_components"], asked["random_state"]) == (2, 0)
+
+
+def test_what_tracked_files_lack_is_named(tmp_path: Path) -> None:
+    row, curve = ran("fedavg", (0.1, 0.5), 0)
+    write(tmp_path, [(row, curve)])
+    keep_classes(tmp_path, row)
+    runs = read([tmp_path], {})
+    assert set(runs.arrays(row, ["classes/local"])) >= {"classes/local", "classes/global"}
+    with pytest.raises(EnvironmentProblem, match=r"npz lacks a, b, which a file of tracked data"):
+        runs.arrays(row, ["a", "classes/local", "b"])
+
+
+def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
+    fields = {"dataset": "toy2d", "model": "mlp_vectors"}
+    row, curve = ran("fedavg", (0.1, 0.5), 0, fields=fields)
+    write(tmp_path, [(row, curve)])
+    artifacts.write_tensors(tmp_path, row["run_key"], {"weight": np.zeros(2, np.float32)}, {})
+    edges = np.array([0.0, 1.0])
+    runs = read([tmp_path], {})
+    with pytest.raises(EnvironmentProblem, match="does not hold a mlp_vectors for toy2d: delete"):
+        planes.classified(runs, row, edges, edges)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "plane"), [("toy2d", True), ("digits", False), ("nowhere:Data", False)]
+)
+def test_which_data_lie_in_a_plane(dataset: str, plane: bool) -> None:
+    assert planes._in_plane(dataset) is plane

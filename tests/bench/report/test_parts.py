@@ -8,20 +8,22 @@ from typing import Any
 
 import pytest
 from board import ran
-from rows import make_row, table_of, tables_of, write
+from rows import failed_row, make_row, table_of, tables_of, write
 
 from bench.errors import UsageError
 from bench.report.charts import ChartColumn, Charts, packed
 from bench.report.leaderboard import _limits, _matrix, _range_of, _share, _whisker
 from bench.report.learning import _thin, learning_sections
-from bench.report.run_list import seed_spans, states_of
+from bench.report.run_list import facts, seed_spans, states_of
+from bench.report.standings import _winner, winners_section
 from bench.report.tuning import tuning_section
 from bench.stored.groups import groups_of, labels_of
 from bench.stored.results import Results, read, shown_accuracies
-from leaderboards.board import leaderboard
+from leaderboards.board import leaderboard, with_seeds
 from leaderboards.numbers import NUMBERS, number_named
 from leaderboards.problems import Cell
 from leaderboards.rows.frames import to_pandas
+from leaderboards.tables import tables_of as tables_of_records
 
 PLACE = (0.1, 0.5)
 
@@ -39,6 +41,12 @@ def test_runs_are_counted_by_status() -> None:
     rows.append(make_row(status="failed", error="x"))
     assert states_of(rows) == "4 runs: 1 failed, 3 finished, 1 of all DIVERGED"
     assert states_of(rows[1:2]) == "1 run: 1 finished"
+
+
+def test_runs_without_a_time_took_none() -> None:
+    rows = [make_row(seconds=5.0), failed_row(seed=1)]
+    told = dict(facts(rows, [], ["fedavg"]))
+    assert told["run"].endswith(" UTC, 5 s of training in all")
 
 
 def test_long_lines_are_thinned_to_a_hundred_points() -> None:
@@ -61,6 +69,35 @@ def test_a_matrix_has_the_order_of_its_metric() -> None:
     for metric in metrics:
         orders.append([line.label for line in _matrix(table, metric)["lines"]])
     assert orders == [["fedavg", "fedprox"], ["fedprox", "fedavg"]]
+
+
+@pytest.mark.parametrize(("first", "seeds"), [(0, ""), (5, "; other seeds")])
+def test_of_two_equal_winners_both_are_named(first: int, seeds: str) -> None:
+    """The third one's seeds do not matter."""
+    rows = []
+    for seed in range(3):
+        rows.append(make_row("fedavg", seed=seed, final_accuracy=0.4 + seed / 10))
+        rows.append(make_row("fedprox", seed=first + seed, final_accuracy=0.4 + seed / 10))
+        rows.append(make_row("moon", seed=7 + seed, final_accuracy=0.3))
+    runs = to_pandas(table_of(rows))
+    final = NUMBERS["final_accuracy"]
+    (table,) = tables_of(with_seeds(leaderboard(runs), runs, [final]), [final])
+    found = _winner(table, 0, final)
+    assert (found["algorithm"], found["numbers"]) == ("fedavg", "50.00 %, as fedprox")
+    assert found["verdict"] == f"0 of 2 others excluded{seeds}"
+
+
+def test_winners_of_twelve_cells_are_described(tmp_path: Path) -> None:
+    pairs = [ran("fedavg", (alpha, 0.5), 0) for alpha in range(1, 14)]
+    results = read([write(tmp_path, pairs)])
+    (group,) = groups_of(results.records)
+    metrics = [NUMBERS["final_accuracy"]]
+    tables = {group.key: tables_of_records(group.records, metrics)[0]}
+    charts = Charts()
+    winners_section([group], tables, metrics, labels_of(results.records), charts)
+    description = charts.embedded()["charts"][0]["description"]
+    assert description.count("alpha ") == 12
+    assert "alpha 1, participation 0.5: fedavg " in description
 
 
 # Stored charts

@@ -18,6 +18,9 @@ GROUP: Any = SimpleNamespace(alphas=("0.1",), participations=("0.5",))
         ((0.1, 1.0), False, {"type": "ordinal", "sort": [0.1, 1.0]}, ["line", "point"]),
         ((0.1, 0.4), True, {"type": "quantitative", "scale": {"zero": False}}, ["point"]),
         ((0.001, 1.0), True, {"type": "quantitative", "scale": {"type": "log"}}, ["point"]),
+        ((1.0, 50.0), True, {"type": "quantitative", "scale": {"type": "log"}}, ["point"]),
+        ((1.0, 49.9), True, {"type": "quantitative", "scale": {"zero": False}}, ["point"]),
+        ((0.0, 50.0), True, {"type": "quantitative", "scale": {"zero": False}}, ["point"]),
     ],
 )
 def test_values_of_a_grid_are_joined_and_drawn_ones_are_not(

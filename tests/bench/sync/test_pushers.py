@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from pyarrow.fs import LocalFileSystem
 from rows import CURVE, make_row
 
 from bench.errors import EnvironmentProblem, UsageError
@@ -321,3 +322,28 @@ def test_states_of_asked_runs_are_fetched(tmp_path: Path) -> None:
         fresh = tmp_path / f"fresh{states}"
         assert open_mirror(str(there), fresh).pull(keys) == Moved(states=states)
         assert (fresh / "state" / KEY / "server-1.pt").exists() == bool(states)
+
+
+def test_a_folder_is_made_once(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Noted:
+        """The local file system, which notes what is asked of it."""
+
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            return getattr(LocalFileSystem(), name)
+
+    there = place.Place("x://y", Noted(), str(tmp_path))
+    for name in ("runs/a", "runs/b", "curves/a"):
+        there.put(name, b"1")
+    assert asked.count("create_dir") == 2
+
+
+def test_the_smallest_tracked_file_travels(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "tracked").mkdir(parents=True)
+    (out / "tracked" / f"{KEY[:16]}.npz").write_bytes(b"1")
+    copies = open_mirror(str(tmp_path / "there"), out)
+    assert copies.push() == Moved(tracked=1)
+    assert copies.push() == Moved()

@@ -176,13 +176,22 @@ class Full(io.StringIO):
 NO_SPACE = OSError(28, "No space left on device")
 
 
+def next_descriptor() -> int:
+    """The number of the next file that is opened."""
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor)
+    return descriptor
+
+
 @pytest.mark.parametrize("at", ["write", "flush"])
 def test_a_full_standard_output_ends_with_3(
     at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream = Full(NO_SPACE, at, tmp_path / "file")
     monkeypatch.setattr(sys, "stdout", stream)
+    free = next_descriptor()
     assert exit_status(lambda: print("a")) == 3  # noqa: T201
+    assert next_descriptor() == free
     assert sys.stdout is stream
     assert capsys.readouterr().err == (
         "error: standard output cannot be written: No space left on device; send it to a file with "

@@ -13,6 +13,7 @@ from bench.terminal.words import (
     listed,
     no_effect,
     run_keys,
+    seeds_in_words,
     span,
     text,
     unknown,
@@ -64,6 +65,20 @@ def test_a_noun_has_its_number() -> None:
     assert listed("seed", [0]) == "seed 0"
     assert listed("seed", {1, 0}) == "seeds 0, 1"
     assert listed("seed", []) == "seeds "
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ([], ""),
+        ([7], "7"),
+        ([1, 2], "1 to 2"),
+        ([1, 2, 3, 5, 7, 8], "1 to 3, 5, 7 to 8"),
+        ([3, 2, 1], "3, 2, 1"),
+    ],
+)
+def test_ranges_of_seeds_are_shortened(seeds: list[int], words: str) -> None:
+    assert seeds_in_words(seeds) == words
 
 
 def test_of_many_keys_five_are_listed() -> None:

@@ -39,6 +39,7 @@ from leaderboards.rows.files import (
     write_table,
 )
 from leaderboards.rows.frames import curve_table
+from leaderboards.rows.index import index_of
 
 
 def test_a_written_file_replaces_anything(tmp_path: Path) -> None:
@@ -296,7 +297,7 @@ def test_a_missing_folder_is_named_by_its_file(tmp_path: Path) -> None:
     assert raised.value.filename == str(path)
 
 
-@pytest.mark.parametrize(("hours", "swept"), [(23.5, False), (24.5, True)])
+@pytest.mark.parametrize(("hours", "swept"), [(23.99, False), (24.01, True)])
 def test_leftovers_stay_for_a_day(hours: float, swept: bool, tmp_path: Path) -> None:
     leftover = tmp_path / f".{'0' * 32}.tmp"
     leftover.touch()
@@ -464,9 +465,23 @@ def test_maps_have_each_key_once(
         read_table(path, "runs")
 
 
+def test_text_must_be_text(tmp_path: Path) -> None:
+    def spoiled(table: pa.Table) -> pa.Table:
+        ends = pa.array([0, 1], pa.int32()).buffers()[1]
+        texts = pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(b"\xff")])
+        place = table.column_names.index("host")
+        return table.set_column(place, table.field(place), texts)
+
+    path = one_row(tmp_path / "row.parquet", spoiled)
+    assert read_table(path, "runs", ["seed"])["seed"].to_pylist() == [0]
+    with pytest.raises(BrokenFileError, match="UTF8"):
+        read_table(path, "runs", ["host"])
+
+
 def test_a_file_without_rows_is_read(tmp_path: Path) -> None:
     path = one_row(tmp_path / "row.parquet", lambda table: table.slice(0, 0))
     assert read_table(path, "runs").num_rows == 0
+    assert index_of(path).num_rows == 0
 
 
 @pytest.mark.parametrize(
