@@ -124,6 +124,28 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("bench/executors/ray_executor.py", "ByContest.__init__", "super().__init__()", "pass"): (
         "Ray's own class only tells Ray's statistics of use which kind of rule there is"
     ),
+    ("leaderboards/rows/files.py", "_READ_WHOLE", "22", "23"): (
+        "how much is read at once, not what is read"
+    ),
+    ("leaderboards/rows/files.py", "_opened", "size <= _READ_WHOLE", "(size < _READ_WHOLE)"): (
+        "how much is read at once, not what is read"
+    ),
+    ("leaderboards/rows/reading.py", "AT_ONCE", "1_000", "1001"): (
+        "how much memory is taken, not what is read"
+    ),
+    ("bench/sync/place.py", "_CHUNK", "22", "23"): (
+        "how much is copied at once, not what is copied"
+    ),
+    ("bench/sync/mirror.py", "_AT_ONCE", "8", "9"): "how long a copy takes",
+    (
+        "leaderboards/stats/pooled.py",
+        "_interval",
+        "difference + max(1.0, abs(difference))",
+        "(difference - max(1.0, abs(difference)))",
+    ): "where nothing varies, all other differences have one p",
+    ("leaderboards/stats/pooled.py", "_interval", "1.0", "2.0"): (
+        "where nothing varies, all other differences have one p; a search begins twice as far away"
+    ),
 }
 
 # Names that hold numbers at which a formula and its algorithm are compared, by file of
