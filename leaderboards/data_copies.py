@@ -46,8 +46,8 @@ def copies_named(runs: pd.DataFrame) -> Iterator[str]:
         count = int(_unusual(group["partition_hash"], _partitions(group)).sum())
         if count:
             yield (
-                f"{count} runs on {name} have another partition "
-                "than others of their setting and seed"
+                f"runs on {name} with another partition than others of their setting and seed: "
+                f"{count}"
             )
 
 

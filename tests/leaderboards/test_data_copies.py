@@ -249,6 +249,6 @@ def test_copies_and_partitions_are_counted_in_words() -> None:
         rows.append(make_row(name, setting={"dataset": "cifar10"}, partition_hash=partition))
     rows.append(make_row(setting={"dataset": "mnist"}))
     assert sorted(copies_named(to_pandas(table_of(rows)))) == [
-        "2 runs on cifar10 have another partition than others of their setting and seed",
         "runs on 2 copies of digits, which do not compare: 3 on 01234567, 1 on abcdef67",
+        "runs on cifar10 with another partition than others of their setting and seed: 2",
     ]
