@@ -276,10 +276,11 @@ def _check_measured(runs: pd.DataFrame, metrics: Sequence[Number]) -> None:
     finished = runs[runs["status"] == "finished"]
     names = [metric.name for metric in metrics]
     composed = set(names) - {*NUMBERS, *METRICS}
-    if finished.empty or composed or finished[names].notna().any(axis=None):
+    has_values = finished.notna().any()
+    if finished.empty or composed or has_values[names].any():
         return
-    measured = [item.short for name, item in NUMBERS.items() if finished[name].notna().any()]
     wanted = " or ".join(metric.short for metric in metrics)
+    measured = [number.short for name, number in NUMBERS.items() if has_values[name]]
     raise UsageError(f"no run here has {wanted}; they have: {', '.join(measured)}")
 
 

@@ -200,10 +200,13 @@ class Row:
         """
         parts = []
         for name, texts in self.texts.items():
-            shown = [text for at, text in enumerate(texts) if places is None or at in places]
+            shown = list(texts)
+            if places is not None:
+                shown = [texts[place] for place in sorted(places)]
             distinct = set(shown) - {NOT_RUN}
             if distinct:
-                parts.append(f"{name}={'|'.join(shown) if len(distinct) > 1 else distinct.pop()}")
+                value = "|".join(shown) if len(distinct) > 1 else distinct.pop()
+                parts.append(f"{name}={value}")
         return " ".join(parts)
 
     @property

@@ -62,7 +62,7 @@ def test_reference_rows_are_those_that_the_leaderboards_do_not_rank() -> None:
 
 
 @pytest.mark.parametrize("plugin", [T1, DKD])
-def test_clients_models_need_a_base_that_sends_them(plugin: Any) -> None:
+def test_client_models_need_a_fitting_base(plugin: Any) -> None:
     assert plugin(build("fedprox")).base == build("fedprox")
     with pytest.raises(ValueError, match="clients' models, and FedProto sends none"):
         plugin(build("fedproto"))

@@ -143,7 +143,7 @@ def test_a_fingerprint_is_of_the_file_and_its_neighbours(place: Path) -> None:
     assert file_of("no_such_module_anywhere") is None
 
 
-def test_names_are_as_long_as_files_may_be() -> None:
+def test_names_fit_into_file_names() -> None:
     longest = "a" * 249
     assert as_module(f"{longest}.py:A") == f"name a module, not a file: {longest}:A"
     assert as_module(f"a{longest}.py:A") == ""

@@ -271,16 +271,14 @@ def test_runs_of_a_search_are_listed(tmp_path: Path, capsys: pytest.CaptureFixtu
     words = ("--algo", "fedprox", "--search", "optuna", "--num-samples", "2")
     assert status.main([*words, "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"no run of this search is stored in {tmp_path}\n"
-    both = make_plan(SweepOptions(("fedprox", "fedavg"), values={"mu": MUS})).run_specs
-    stored(tmp_path, both)
+    run_specs = make_plan(SweepOptions(("fedprox", "fedavg"), values={"mu": MUS})).run_specs
+    stored(tmp_path, run_specs)
     assert listed(tmp_path, capsys, *words) == [("finished", None)] * 2
     confirmed = listed(tmp_path, capsys, *words, "--confirm", "1")
     assert confirmed == [("missing", None), *[("finished", None)] * 2]
 
 
-def test_a_second_stage_is_listed_after_the_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_second_stages_are_listed_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values = {"lr": ("0.1", "0.2"), "mu": MUS}
     first = make_plan(SweepOptions(("fedprox",), values=values, budget=3, tuning=TWO_STAGE))
     words = ("--algo", "fedprox", "--lr", "0.1", "0.2", "--set", f"mu={','.join(MUS)}")

@@ -258,7 +258,7 @@ def test_the_largest_rounding_is_no_difference(value: float, other: float) -> No
     assert (pooled.difference, pooled.higher) == (0.0, 0)
     values = {"cell": {"a": (value,), "b": (other,)}}
     assert improvement(values, "a", "b").probability == 0.5
-    assert [one.excluded for one in from_best(cell)] == [False, False]
+    assert [entry.excluded for entry in from_best(cell)] == [False, False]
 
 
 def test_differences_within_rounding_are_constant() -> None:
@@ -266,7 +266,7 @@ def test_differences_within_rounding_are_constant() -> None:
     by_one = by_seed({"a": above, "b": (1e9 - 3, 1e9 - 3, 1e9 - 2)})
     assert paired(by_one, "a", "b").p == 0.25
     around = by_seed({"a": above, "b": (1e9 - 2, 1e9 - 4, 1e9 - 3)})
-    assert [one.interval for one in from_best(around)] == [None, None]
+    assert [entry.interval for entry in from_best(around)] == [None, None]
 
 
 def test_less_may_be_better() -> None:

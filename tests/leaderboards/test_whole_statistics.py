@@ -133,7 +133,9 @@ def test_equal_standings_are_sorted_by_name() -> None:
 def test_equal_ranks_are_sorted_by_score() -> None:
     values = {1: {"a": (0.5,), "b": (0.25,)}, 2: {"a": (-0.5,), "b": (1.0,)}}
     standings = standings_of(values, scales={1: (0.0, 1.0), 2: (0.0, 1.0)})
-    scores = [(one.algorithm, one.average_rank, one.iqm) for one in standings.ranked]
+    scores = [
+        (standing.algorithm, standing.average_rank, standing.iqm) for standing in standings.ranked
+    ]
     assert scores == [("b", 1.5, 0.625), ("a", 1.5, 0.0)]
 
 

@@ -124,7 +124,7 @@ def test_numbers_that_no_run_has_are_refused(out, capsys, names):
 
 
 @pytest.mark.parametrize("names", ["new_client_std,best", "new_client_std,rounds@99"])
-def test_a_number_that_runs_lack_stands_beside_others(out, capsys, names):
+def test_lacking_numbers_stand_beside_others(out, capsys, names):
     assert main(["--out", str(out), "--metric", *names.split(",")]) == 0
     assert "new_client_std" in capsys.readouterr().out
 
@@ -538,9 +538,9 @@ def test_a_folder_that_is_not_there_is_named_beside_print(tmp_path, capsys):
 def test_runs_of_several_folders_are_numbered(tmp_path):
     for name, algorithm in (("a", "fedavg"), ("b", "fedprox")):
         Store(tmp_path / name).write(make_row(algorithm), curve_to(50))
-    found = Folders([tmp_path / "a", tmp_path / "b"])
-    assert found.runs().index.tolist() == [0, 1]
-    assert found.curves().index.tolist() == list(range(2 * len(curve_to(50))))
+    folders = Folders([tmp_path / "a", tmp_path / "b"])
+    assert folders.runs().index.tolist() == [0, 1]
+    assert folders.curves().index.tolist() == list(range(2 * len(curve_to(50))))
 
 
 def test_runs_of_local_models_are_tracked(tmp_path, capsys):

@@ -417,7 +417,7 @@ def test_an_archive_holds_other_folders_too(folder, tiny):
 
 
 @pytest.mark.parametrize("lost", ["wnids.txt", "val/val_annotations.txt"])
-def test_lists_of_tiny_imagenet_are_missed_by_name(folder, tiny, lost):
+def test_missing_lists_of_images_are_named(folder, tiny, lost):
     loader, files = tiny
     some = {path: blob for path, blob in files.items() if not path.endswith(f"/{lost}")}
     originals = put_all(vision.TINY_IMAGENET, folder, [formats.zipped(some)])

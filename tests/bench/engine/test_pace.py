@@ -150,8 +150,8 @@ def test_each_price_is_found(
     algorithm: str, server: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "_round_seconds", linear)
-    found = pace.measure(algorithm, {}, SETTING)
-    assert vars(found) == pytest.approx(vars(Pace(0.0057, 0.0007, 0.008, 0.00002, server)))
+    measured = pace.measure(algorithm, {}, SETTING)
+    assert vars(measured) == pytest.approx(vars(Pace(0.0057, 0.0007, 0.008, 0.00002, server)))
 
 
 @pytest.mark.parametrize(("algorithm", "server"), [("fedavg", 0.0), ("fedgen", 0.3)])
@@ -164,9 +164,9 @@ def test_slow_rounds_are_timed_with_few_samples(
         return 100 * linear(*given, **changes)
 
     monkeypatch.setattr(pace, "_round_seconds", seconds)
-    found = pace.measure(algorithm, {}, replace(SETTING, batch_size=batch_size))
+    measured = pace.measure(algorithm, {}, replace(SETTING, batch_size=batch_size))
     expected = Pace(0.57, 0.0, 0.1 * batch_size, 0.1 / 3, server)
-    assert vars(found) == pytest.approx(vars(expected))
+    assert vars(measured) == pytest.approx(vars(expected))
 
 
 def test_every_form_may_start_from_drawn_weights() -> None:

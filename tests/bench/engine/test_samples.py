@@ -53,8 +53,8 @@ def test_sixteen_mebibytes_are_made_at_once(count: int, is_ready: bool) -> None:
     x = np.zeros((count, 1, 32, 32), np.uint8)
     info = data.info("mnist")
     wide = replace(info, input_shape=(1, 32, 32))
-    made = ImageSamples(x, torch.zeros(count), wide, "none", "none", torch.float64)
-    assert (made._ready is not None) is is_ready
+    samples_of_images = ImageSamples(x, torch.zeros(count), wide, "none", "none", torch.float64)
+    assert (samples_of_images._ready is not None) is is_ready
 
 
 def test_colours_have_their_own_figures() -> None:
@@ -119,12 +119,12 @@ def test_two_data_sets_are_kept() -> None:
     def made(part: str, rule: str) -> object:
         return samples.shared_samples(dataset, part, INFO, rule, "none", CPU, torch.float64)
 
-    asked = [("train", "standard"), ("test", "standard"), ("train", "none"), ("test", "none")]
-    first = [made(*one) for one in asked]
-    assert all(made(*one) is kept for one, kept in zip(asked, first, strict=True))
+    requests = [("train", "standard"), ("test", "standard"), ("train", "none"), ("test", "none")]
+    first = [made(*request) for request in requests]
+    assert all(made(*request) is kept for request, kept in zip(requests, first, strict=True))
     samples.shared_samples(dataset, "test", INFO, "none", "none", CPU, torch.float32)
-    assert made(*asked[3]) is first[3]
-    assert made(*asked[0]) is not first[0]
+    assert made(*requests[3]) is first[3]
+    assert made(*requests[0]) is not first[0]
 
 
 def test_outputs_are_made_by_the_hundred() -> None:

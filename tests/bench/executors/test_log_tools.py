@@ -186,8 +186,8 @@ def test_stored_rows_of_a_search_are_caught_up(
             assert writer._thread.daemon, "it keeps no process from its end"
         begun = [call[1].partition("-")[0] for call in tool.calls if call[0] == "begin"]
         assert begun == names
-        said = "note: curves of 1 stored run are logged, too\nnote: curves: look here\n"
-        assert capsys.readouterr().err == said
+        notes = "note: curves of 1 stored run are logged, too\nnote: curves: look here\n"
+        assert capsys.readouterr().err == notes
 
 
 def test_a_tool_that_hangs_is_abandoned(

@@ -38,16 +38,16 @@ def test_the_token_is_private(home: Path) -> None:
 
 
 def test_a_token_appears_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+    sizes: list[int] = []
     link = os.link
 
     def look(source: str, target: Path) -> None:
-        seen.append(len(Path(source).read_text()))
+        sizes.append(len(Path(source).read_text()))
         link(source, target)
 
     monkeypatch.setattr(os, "link", look)
     ray_cluster.protect_token()
-    assert seen == [64]
+    assert sizes == [64]
 
 
 def test_a_token_that_is_there_becomes_private(home: Path) -> None:

@@ -45,8 +45,8 @@ def test_runs_are_counted_by_status() -> None:
 
 def test_runs_without_a_time_took_none() -> None:
     rows = [make_row(seconds=5.0), failed_row(seed=1)]
-    told = dict(facts(rows, [], ["fedavg"]))
-    assert told["run"].endswith(" UTC, 5 s of training in all")
+    facts_of_runs = dict(facts(rows, [], ["fedavg"]))
+    assert facts_of_runs["run"].endswith(" UTC, 5 s of training in all")
 
 
 def test_long_lines_are_thinned_to_a_hundred_points() -> None:
@@ -82,9 +82,9 @@ def test_of_two_equal_winners_both_are_named(first: int, seeds: str) -> None:
     runs = to_pandas(table_of(rows))
     final = NUMBERS["final_accuracy"]
     (table,) = tables_of(with_seeds(leaderboard(runs), runs, [final]), [final])
-    found = _winner(table, 0, final)
-    assert (found["algorithm"], found["numbers"]) == ("fedavg", "50.00 %, as fedprox")
-    assert found["verdict"] == f"0 of 2 others excluded{seeds}"
+    winner = _winner(table, 0, final)
+    assert (winner["algorithm"], winner["numbers"]) == ("fedavg", "50.00 %, as fedprox")
+    assert winner["verdict"] == f"0 of 2 others excluded{seeds}"
 
 
 def test_winners_of_twelve_cells_are_described(tmp_path: Path) -> None:

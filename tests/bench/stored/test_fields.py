@@ -55,7 +55,7 @@ def test_values_are_printed_as_typed() -> None:
     ("samples", "own"), [((), False), (("clients",) * 2, True), (("clients", "none"), False)]
 )
 def test_all_records_are_selected_on_clients(samples: tuple[str, ...], own: bool) -> None:
-    assert on_clients([{"selected_on": each} for each in samples]) is own
+    assert on_clients([{"selected_on": rule} for rule in samples]) is own
 
 
 @pytest.mark.parametrize(

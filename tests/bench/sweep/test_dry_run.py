@@ -484,8 +484,8 @@ def test_a_search_that_is_stored_is_confirmed(
     for count, to_do in ((1, None), (2, 3)):
         store_all(tmp_path, plan, count)
         report = reported(capsys, words, tmp_path)
-        found = (report["confirming_runs_at_most"], report["confirming_runs_to_do"])
-        assert found == (3, to_do)
+        counts = (report["confirming_runs_at_most"], report["confirming_runs_to_do"])
+        assert counts == (3, to_do)
     searched = reported(capsys, f"{words} --search optuna --num-samples 2", tmp_path)
     assert searched["confirming_runs_to_do"] is None, "a search may add runs"
 

@@ -249,14 +249,14 @@ def test_outside_models_are_tried_where_they_train(
 
 def test_own_kinds_are_made_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray is imported with its variables before a scheduler of the user's imports it."""
-    made: list[Any] = []
-    monkeypatch.setattr(preflight, "import_executor", made.append)
-    monkeypatch.setattr(preflight, "make_scheduler", made.append)
-    monkeypatch.setattr(preflight, "make_sampler", lambda path, seed: made.append(path))
+    created: list[Any] = []
+    monkeypatch.setattr(preflight, "import_executor", created.append)
+    monkeypatch.setattr(preflight, "make_scheduler", created.append)
+    monkeypatch.setattr(preflight, "make_sampler", lambda path, seed: created.append(path))
     resolve(plan_of("--algo", "fedprox", "--scheduler", "own:rule"))
     resolve(plan_of("--algo", "fedprox", "--scheduler", "asha"))
     resolve(plan_of("--algo", "fedprox", "--search", "own:sampler"))
-    assert made == ["ray", "own:rule", "own:sampler"]
+    assert created == ["ray", "own:rule", "own:sampler"]
 
 
 def test_a_full_disk_is_found_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +315,7 @@ def test_three_problems_of_an_algorithm_are_told(
 def test_a_self_test_has_one_thread(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a hyper-parameter does not change is a remark, all else a problem."""
+    """A hyper-parameter without effect is a remark, all else a problem."""
     threads: list[int] = []
 
     def certify(candidate: Any, checks: tuple[str, ...]) -> Any:
@@ -328,13 +328,13 @@ def test_a_self_test_has_one_thread(
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        found = preflight._run_self_test.__wrapped__("fedavg", 1)
+        outcome = preflight._run_self_test.__wrapped__("fedavg", 1)
         assert (threads, torch.get_num_threads()) == ([1], 3)
     finally:
         torch.set_num_threads(before)
-    assert found == (QUICK, ("hyperparameters",))
-    said = "note: fedavg: checked by the self-test before it runs\nan algorithm speaks\n"
-    assert capsys.readouterr() == ("", said)
+    assert outcome == (QUICK, ("hyperparameters",))
+    notes = "note: fedavg: checked by the self-test before it runs\nan algorithm speaks\n"
+    assert capsys.readouterr() == ("", notes)
 
 
 def test_drift_needs_like_models() -> None:

@@ -205,7 +205,7 @@ def test_a_row_is_trained_as_it_was(
         ({"status": "environment", "error": "full"}, 3, "error: full\n"),
     ],
 )
-def test_what_did_not_finish_is_compared_with_nothing(
+def test_unfinished_runs_are_not_compared(
     report: dict[str, Any],
     status: int,
     said: str,

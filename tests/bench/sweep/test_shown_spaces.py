@@ -239,8 +239,8 @@ def test_installed_algorithms_are_listed(
     assert capsys.readouterr().out.endswith("\nleft out: broken has no module\n")
 
 
-def test_all_spaces_on_a_data_set_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """What nobody tried there is no news."""
+def test_a_data_sets_spaces_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Values that nobody tried there are no news."""
     status, out, err = shown(capsys, "--algo", "all", "--dataset", "femnist", "--json")
     assert (status, err) == (0, "")
     settings = [space["setting"] for space in json.loads(out) if space["paper"]]

@@ -167,7 +167,9 @@ def test_data_sets_are_read_one_after_another(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         feasible, "_smallest_client", lambda setting, *_: asked.append(setting.dataset) or 9
     )
-    mixed = [plans[place].run_specs[seed] for seed in (0, 1) for place in (0, 1)]
+    mixed = []
+    for seed in (0, 1):
+        mixed += [plan.run_specs[seed] for plan in plans[:2]]
     assert unmet_needs(plans[0], mixed, lambda name: None) == {}
     assert asked == ["digits", "digits", "mnist", "mnist"]
 

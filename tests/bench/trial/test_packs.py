@@ -83,7 +83,7 @@ def test_a_seeds_configurations_come_first_then_further_seeds() -> None:
 def test_lone_runs_keep_their_order() -> None:
     plan = make_plan(SweepOptions(("fedprox",), values={"mu": ("0.1", "1")}, seeds=2))
     runs = list(plan.run_specs)
-    assert trials_of(plan, runs, 1) == [[one] for one in runs]
+    assert trials_of(plan, runs, 1) == [[run] for run in runs]
     assert trials_of(plan, runs, 2) == [[runs[0], runs[2]], [runs[1], runs[3]]]
 
 
