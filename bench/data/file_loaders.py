@@ -217,6 +217,14 @@ class FileLoader(PreparedLoader):
         """
         return list(chain.from_iterable(self.tables(folder)))
 
+    def lacking(self, folder: Path) -> MissingData:
+        """Return the error for missing files; it names a place with some of the hub's tables."""
+        texts = [str(super().lacking(folder))]
+        for part in self.table_parts if self.repository else ():
+            place = (folder / self.name, self.repository, part, self.configuration)
+            texts.append(parquet.incomplete(*place))
+        return MissingData("; ".join(filter(None, texts)))
+
     def accepted(self) -> list[str]:
         """Describe what may lie in the place of the published files, for messages."""
         others = [self.archive.path] if self.archive else []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,27 @@ def find(folder: Path, repository: str, part: str, configuration: str = "") -> l
         configuration: the folder of the tables in the repository, besides `data` and the hub's own
             `default`.
     """
+    for files, totals in _candidates(folder, repository, part, configuration):
+        if totals == {len(files)}:
+            return files
+    return []
+
+
+def incomplete(folder: Path, repository: str, part: str, configuration: str = "") -> str:
+    """Say how many tables of a part a place has that lacks others; empty if there is none.
+
+    The arguments are those of `find`.
+    """
+    for files, totals in _candidates(folder, repository, part, configuration):
+        if totals != {len(files)}:
+            return f"{files[0].parent} has {len(files)} of {max(totals)} tables of {part}"
+    return ""
+
+
+def _candidates(
+    folder: Path, repository: str, part: str, configuration: str
+) -> Iterator[tuple[list[Path], set[int]]]:
+    """Yield the tables of a part in each place that has any, and the numbers of `_shards`."""
     parent = folder.parent
     base = repository.rpartition("/")[2]
     copies = [folder, parent / repository, parent / base]
@@ -57,22 +78,21 @@ def find(folder: Path, repository: str, part: str, configuration: str = "") -> l
     for copy in copies:
         for name in dict.fromkeys(("data", "", configuration, "default")):
             for kind in KINDS:
-                files = _shards(copy / name, part, kind)
+                files, totals = _shards(copy / name, part, kind)
                 if files:
-                    return files
-    return []
+                    yield files, totals
 
 
-def _shards(place: Path, part: str, kind: str) -> list[Path]:
-    """List the tables of a part in a folder; [] if some are missing."""
+def _shards(place: Path, part: str, kind: str) -> tuple[list[Path], set[int]]:
+    """List the tables of a part in a folder, and the numbers of tables that their names state."""
     for pattern in (f"{part}-*{kind}", f"{part}{kind}", f"{part}/[0-9]*{kind}"):
         # The hub client's cache keeps links to files that it may have lost.
         files = sorted(file for file in place.glob(pattern) if file.is_file())
         if files:
             stated = [SHARDS.search(file.name) for file in files]
             totals = {int(total[1]) for total in stated if total}
-            return files if totals <= {len(files)} else []
-    return []
+            return files, totals or {len(files)}
+    return [], set()
 
 
 def read(files: Sequence[Path], columns: Sequence[str]) -> dict[str, list[Any]]:

@@ -222,11 +222,23 @@ def test_downloads_are_not_mixed(tmp_path, first):
     ]
     formats.put(tmp_path / "data" / names[0], b"")
     assert parquet.find(tmp_path, "a/b", "train") == []
+    some = f"{tmp_path / 'data'} has 1 of 3 tables of train"
+    assert parquet.incomplete(tmp_path, "a/b", "train") == some
     assert femnist.FEMNIST.missing(tmp_path)
     whole = [formats.put(tmp_path / "data" / name, b"") for name in names]
     assert parquet.find(tmp_path, "a/b", "train") == whole
+    assert parquet.incomplete(tmp_path, "a/b", "train") == ""
     formats.put(tmp_path / "data" / "train-00000-of-00002.parquet", b"")
     assert parquet.find(tmp_path, "a/b", "train") == []
+
+
+def test_tables_without_others_are_named(tmp_path):
+    for name in ("train-00001-of-00002.parquet", "test-00000-of-00001.parquet"):
+        formats.put(tmp_path / "cifar10" / "plain_text" / name, b"")
+    with pytest.raises(data.MissingData) as refused:
+        vision.CIFAR10.read(tmp_path)
+    place = tmp_path / "cifar10" / "plain_text"
+    assert str(refused.value).endswith(f"to download them; {place} has 1 of 2 tables of train")
 
 
 def test_links_to_lost_files_are_missing(tmp_path):
