@@ -143,7 +143,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
         UsageError: the request is wrong, or there is nothing to show.
         leaderboards.StoreError: a file cannot be read.
     """
-    from leaderboards.board import leaderboard, with_seeds, with_sharing
+    from leaderboards.board import leaderboard, with_seeds
     from leaderboards.problems import BY
     from leaderboards.rows.frames import records
     from leaderboards.tables import tables_of
@@ -164,7 +164,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
             "leave it out of --by, or of --tuned"
         )
     source, runs = _runs(folders, selected)
-    runs = filtered(with_sharing(runs), where, runs_named(folders, selected))
+    runs = filtered(runs, where, runs_named(folders, selected))
     note_superseded(runs, tuned)
     metrics = metrics or _metrics(shown_of(runs))
     extra = [metric for metric in metrics if metric.name not in NUMBERS]

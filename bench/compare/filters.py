@@ -83,11 +83,15 @@ def filter_options(group: argparse._ArgumentGroup) -> None:
 def filtered(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:
     """Select the runs that `where` (of `filters`) asks for.
 
-    `source` names their folders in messages.
+    `source` names their folders in messages. Which runs yield rows of other algorithms, too, is
+    noted before those are left out.
 
     Raises:
         UsageError: a value occurs nowhere, or no run has all the values together.
     """
+    from leaderboards.board import with_sharing
+
+    runs = with_sharing(runs)
     mask = runs.index == runs.index
     settings = by_text(runs["setting_json"], json.loads)
     for name, values in where.items():

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -456,6 +457,25 @@ def test_filters_give_the_page_of_those_runs(tmp_path):
     assert f"{TITLE}, in part</h1>" in filtered
     filtered = filtered.replace(f"{TITLE}, in part", TITLE).replace("/full", "/part")
     assert TIME.sub("", filtered) == TIME.sub("", of_these)
+
+
+def test_filtered_pages_have_no_time_of_shared_runs(tmp_path):
+    pairs = []
+    for alpha, seed in product((0.1, 0.5), range(3)):
+        setting = {**SETTING, "alpha": alpha}
+        fedavg = make_row("fedavg", {}, setting, seed)
+        shared = make_row("fedavg_t1", {}, setting, seed, started=fedavg["started"])
+        alone = make_row("fedprox", {}, setting, seed, started=START, finished=START)
+        pairs += [(row, curve(0.5 + seed / 10)) for row in (fedavg, shared, alone)]
+    out = write(tmp_path / "out", pairs)
+    page = tmp_path / "page.html"
+    assert main(["--out", str(out), "--algo", "fedavg,fedprox", "--to", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    rows = re.findall('<th scope="row">fedprox</th><td class="plotted">.*?</tr>', text)
+    assert rows
+    for row in rows:
+        _, traffic, time, *_ = re.findall('<td class="number">([^<]*)</td>', row)
+        assert (traffic, time) == ("1.00x", "–")
 
 
 def test_filters_that_leave_nothing_are_refused(tmp_path, capsys):
