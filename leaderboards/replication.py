@@ -257,7 +257,11 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
     body = []
     for (name, label), line in lines.items():
         cells = chain.from_iterable(_cells(line.get(place), numbers) for place in printed_at)
-        body.append(Row(name, "", label, tuple(cells)))
+        texts = {}
+        for word in label.split():
+            hyperparameter, _, value = word.partition("=")
+            texts[hyperparameter] = [value] * len(printed_at)
+        body.append(Row(name, "", texts, tuple(cells)))
     common = [name for name in _FIELDS if name not in varying]
     above = tuple(_captions(rows, common))
     below = tuple(_notes(rows, numbers))

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import json
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import UsageError
 from bench.stored.fields import field_named, field_value
+from bench.terminal.console import say
 from bench.terminal.values import some_of, split_list
 from bench.terminal.words import CHOSEN_BY, SELECT_ON
+from leaderboards.rows.frames import by_text
+from leaderboards.rows.schema import canonical_json
 from leaderboards.selection import DEFAULT_RULE, PROTOCOLS, RULES, Selection
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TUNABLE = (
     "lr",
@@ -65,7 +73,31 @@ def selection(arguments: argparse.Namespace) -> Selection:
         name, _, value = text.partition("=")
         if not value or name in (*tuned_at, *tuned):
             raise UsageError(
-                f"--confirmed takes FIELD=VALUE, each field once and none of --tuned, got {text!r}"
+                "--confirmed takes FIELD=VALUE, each field once and none of --tuned, got "
+                f"{text!r}; other words go before it"
             )
         tuned_at[name] = field_value(field_named("--confirmed", name), value)
     return Selection(tuned, tuned_at, arguments.chosen_by, arguments.select_on)
+
+
+def note_untuned(runs: pd.DataFrame, told_apart: Collection[str]) -> None:
+    """Report on stderr if an algorithm's runs differ in the learning rate alone.
+
+    Each rate then gives results of its own, and nothing is selected among them. `told_apart`:
+    fields that are tuned, or laid out side by side.
+    """
+    if "lr" in told_apart:
+        return
+    cells = by_text(runs["setting_json"], _without_rate)
+    rates = runs["lr"].groupby([runs["algorithm"], cells]).nunique()
+    if (rates > 1).any():
+        say(
+            "note: settings here differ in lr alone: --tuned lr selects it on validation; with "
+            "--confirmed, too, what a search on seed 0 chose is shown on the other seeds"
+        )
+
+
+def _without_rate(text: str) -> str:
+    setting = json.loads(text)
+    setting.pop("lr", None)
+    return canonical_json(setting)

@@ -17,7 +17,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from bench.compare.boards import result_options, runs_named, with_board
-from bench.compare.choice import selection, selection_options
+from bench.compare.choice import note_untuned, selection, selection_options
 from bench.compare.filters import filter_options, filtered, filters, layout, stated
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
@@ -166,6 +166,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
     source, runs = _runs(folders, selected)
     runs = filtered(runs, where, runs_named(folders, selected))
     note_superseded(runs, tuned)
+    note_untuned(runs, (*tuned, *by))
     metrics = metrics or _metrics(shown_of(runs))
     extra = [metric for metric in metrics if metric.name not in NUMBERS]
     runs = _with_numbers(runs, extra, source)

@@ -182,11 +182,23 @@ def sort_values(options: SweepOptions, entries: list[Entry]) -> tuple[dict[str, 
                 f"hyper-parameter of {algorithm}: give {short} alone{options.place_of(name)}"
             )
         elif not options.place_of(name) or not _is_hyperparameter(algorithm, short):
+            owners = [] if dot else _owners(name)
+            if owners:
+                raise UsageError(
+                    f"{name} is a hyper-parameter of {', '.join(owners)}, not of "
+                    f"{', '.join(names_of)}: leave it out, or add such an algorithm"
+                    f"{options.place_of(name)}"
+                )
             allowed = [*setting_fields(), *sorted(every_name)]
             kind = f"setting field or hyper-parameter of {', '.join(names_of)}"
             near = short if algorithm in names_of else name
             raise UsageError(f"{unknown(kind, near, allowed)}{options.place_of(name)}")
     return fields, hyper
+
+
+def _owners(name: str) -> list[str]:
+    """List the algorithms of the registry that have a hyper-parameter of that name."""
+    return [algorithm for algorithm in ALGORITHMS if _is_hyperparameter(algorithm, name)]
 
 
 def _is_hyperparameter(algorithm: str, name: str) -> bool:

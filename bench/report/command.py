@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.charts.panels import renderer
 from bench.compare.boards import board_name, result_options, runs_named, with_board
-from bench.compare.choice import selection, selection_options
+from bench.compare.choice import note_untuned, selection, selection_options
 from bench.compare.filters import filter_options, filtered, filters
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
@@ -86,6 +86,7 @@ def _report(arguments: argparse.Namespace) -> None:
     runs = filtered(source.runs(), where, runs_named(folders, selected))
     results = results_of(source.only(runs), selected)
     note_superseded(runs, selected.tuned)
+    note_untuned(runs, selected.tuned)
     heading = TITLE
     if arguments.board:
         heading += f": board {board_name(arguments.board)}"

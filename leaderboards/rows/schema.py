@@ -168,7 +168,7 @@ COLUMNS: tuple[Column, ...] = (
         "shortened",
         "bool",
         "",
-        "run with fewer rounds, fewer local epochs, or less data than its paper",
+        "run with fewer rounds, fewer local epochs, or less data than its preset",
     ),
     _state(
         "personal",

@@ -185,7 +185,7 @@ class Row:
     """A row of a table: an algorithm, its model, and hyper-parameters that are worth showing.
 
     `texts` has hyper-parameter -> its value in each place, as text, from left to right; `NOT_RUN`
-    where nothing was run.
+    where nothing was run, and empty for a word that has no value.
     """
 
     algorithm: str
@@ -206,7 +206,7 @@ class Row:
             distinct = set(shown) - {NOT_RUN}
             if distinct:
                 value = "|".join(shown) if len(distinct) > 1 else distinct.pop()
-                parts.append(f"{name}={value}")
+                parts.append(f"{name}={value}" if value else name)
         return " ".join(parts)
 
     @property

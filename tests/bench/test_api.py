@@ -166,7 +166,7 @@ def test_load_reads_boards_as_they_select() -> None:
         (lambda: api.sweep(algo="fedavg", data_dir=b"x"), "data_dir must be a path"),
         (lambda: api.run(3), "an algorithm is a name"),
         (lambda: api.sweep(algo="fedavg", datset="digits"), "did you mean dataset"),
-        (lambda: api.sweep(algo="fedavg", seeds="x"), "give a whole number"),
+        (lambda: api.sweep(algo="fedavg", seeds="x"), "give how many seeds"),
         (lambda: api.sweep(algo="fedavg", dry_run=True), "dry_run only prints"),
         (lambda: api.sweep(algo="fedavg", quiet="yes"), "quiet takes true or false"),
         (lambda: api.compare(board="reference", format="md"), "use to_latex"),

@@ -13,7 +13,7 @@ from leaderboards.board import leaderboard, with_seeds
 from leaderboards.numbers import NUMBERS, number_named
 from leaderboards.stats.seeds import Interval
 from leaderboards.tables import build, captions, over_cells
-from leaderboards.tables.model import interval_text, limits
+from leaderboards.tables.model import Row, interval_text, limits
 from leaderboards.tables.sheets import against, matching_label
 
 BEST = NUMBERS["best_accuracy"]
@@ -105,7 +105,8 @@ def test_configurations_are_counted_by_contest() -> None:
 )
 def test_values_by_place(values: list[Any], text: str) -> None:
     configurations = [None if value == "absent" else {"x": value} for value in values]
-    assert build._hyperparameters(configurations, ["x", "y"]) == text
+    texts = build._texts_of(configurations, ["x", "y"])
+    assert Row("a", "mlp", texts, ()).hyperparameters() == text
 
 
 def test_rows_without_values_come_later() -> None:

@@ -218,7 +218,7 @@ def test_too_large_values_count_as_none(tmp_path: Path) -> None:
     curve = [*CURVE, (1, "train_loss", 1e308), (2, "train_loss", 1e308)]
     Store(tmp_path / "out").write(sound_row(curve), curve)
     assert COMMANDS["report"](str(tmp_path / "out")) == 0
-    assert compare.main(["--out", str(tmp_path / "out"), "--metric", "train_loss"]) == 0
+    assert compare.main(["--out", str(tmp_path / "out"), "--metric", "train_loss,best"]) == 0
 
 
 @pytest.mark.parametrize("packed", [False, True])
