@@ -40,6 +40,7 @@ each client starts with. Imports neither torch nor ray.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import zipfile
@@ -251,8 +252,22 @@ def write_tensors(
     """Write the model of a row; return the file's name. `facts`: the file's metadata."""
     from safetensors.numpy import save
 
-    content = save(dict(tensors), dict(facts))
+    content = _in_order(save(dict(tensors), dict(facts)))
     return _new_file(out, key, "safetensors", lambda file: file.write(content))
+
+
+def _in_order(content: bytes) -> bytes:
+    """Sort the metadata of a safetensors file, whose order is random.
+
+    The name of a file is of its content, so equal models have to have equal files.
+    """
+    end = 8 + int.from_bytes(content[:8], "little")  # of the header, after its length
+    header = json.loads(content[8:end])
+    metadata = header.pop("__metadata__", {})
+    header = {"__metadata__": dict(sorted(metadata.items())), **header}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
+    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def copy(sources: Sequence[Path], out: Path, key: str = "") -> None:

@@ -83,14 +83,18 @@ class FederatedTrainable(tune.Trainable):
         execution = execution_of({**self.defaults, **config})
         run_spec = run_spec_of(self.algorithm, *_with_label(self.defaults, config))
         at_hand = data.hashes([run_spec.setting.dataset], execution.data_dir)
-        # Tune refuses a report without the metric that it compares, so every report is of an
-        # evaluated round.
+        # Tune refuses a report without the metric that it compares, so every report is of a round
+        # in which all is measured.
         interval = run_spec.setting.evaluate_every
+        if run_spec.setting.evaluate_personal == "last" and entry(self.algorithm).personal:
+            interval = run_spec.setting.rounds
         rounds = math.ceil(execution.rounds_per_report / interval) * interval
         return [run_spec], replace(execution, data_hashes=at_hand, rounds_per_report=rounds)
 
     def step(self) -> dict[str, Any]:
         """Train `rounds_per_report` rounds, up to an evaluated one, and report its numbers.
+
+        With `evaluate_personal=last` a method of clients' own models reports after the last round.
 
         Returns:
             The trial's report and the last round's metrics, without numbers that the run does not

@@ -82,8 +82,8 @@ def plan_of_one(
     of `paper`, else the algorithm's defaults.
 
     Raises:
-        UsageError: an unknown name, a value that is not allowed, or two values of one field in one
-            configuration, by itself and in `setting`.
+        UsageError: an unknown name, a value that is not allowed, or two values of one name in one
+            configuration.
     """
     merged: dict[str, Any] = {}
     values: dict[str, Texts] = {}
@@ -137,8 +137,13 @@ def _texts_of(algorithm: str, layer: Mapping[str, Any]) -> dict[str, Texts]:
             )
     only_hyper = hyper.keys() - setting_fields().keys()
     texts: dict[str, Texts] = {}
-    for name, value in {**setting, **flat}.items():
+    given = {**setting, **flat}
+    for name, value in given.items():
         full_name = f"{algorithm}.{name}" if name in only_hyper else name
+        if full_name != name and str(given.get(full_name, value)) != str(value):
+            raise UsageError(
+                f"{name} is given twice: {value!r}, and {given[full_name]!r} as {full_name}"
+            )
         if isinstance(value, list | tuple):
             raise UsageError(f"{name} takes one value, got {value!r}{_as_text(name, value)}")
         texts[full_name] = (str(value),)

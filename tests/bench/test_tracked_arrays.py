@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rows import CURVE, make_row
+from safetensors import safe_open
 
 from bench import artifacts
 from bench.artifacts import MOST, Tracked, path_of, write_arrays, write_tensors
@@ -127,6 +128,17 @@ def test_one_runs_files_are_looked_for_alone(
     for keys in ([KEY], [KEY[:16]], None):
         Tracked(tmp_path, keys)
     assert asked == [[KEY], None, None]
+
+
+def test_equal_models_have_one_name(tmp_path: Path) -> None:
+    model = {"a": np.ones((2, 3), np.float32), "b": np.arange(2)}
+    facts = {name: f'"{name}" ü' for name in "stuvwxyz"}
+    names = [write_tensors(tmp_path, KEY, model, dict(facts)) for _ in range(8)]
+    assert len(set(names)) == 1
+    with safe_open(tmp_path / "tracked" / names[0], "np") as stored:
+        assert stored.metadata() == facts
+        for name, array in model.items():
+            np.testing.assert_array_equal(stored.get_tensor(name), array)
 
 
 def test_old_files_of_killed_writers_go(tmp_path: Path) -> None:

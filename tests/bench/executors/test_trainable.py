@@ -109,6 +109,8 @@ def test_a_name_given_twice_is_refused() -> None:
         run_spec_of("feddkd", {"lr": 0.3, "setting": {"lr": 0.1}})
     with pytest.raises(UsageError, match=r"rounds is given twice.*: 2 in `setting` and 3 by it"):
         run_spec_of("fedavg", {"rounds": 3, "setting": {"rounds": 2}})
+    with pytest.raises(UsageError, match=r"gamma is given twice: 0\.4, and 0\.3 as fedgkd\.gamma"):
+        run_spec_of("fedgkd", {"fedgkd.gamma": 0.3, "gamma": 0.4})
     for twice in (2, "2"):
         assert (
             run_spec_of("fedavg", {"rounds": 2, "setting": {"rounds": twice}}).setting.rounds == 2
@@ -235,9 +237,10 @@ def test_a_copied_trials_checkpoint_is_refused(tmp_path: Path) -> None:
     copy.cleanup()
 
 
-def reports(out: Path, **given: Any) -> list[dict[str, Any]]:
+def reports(out: Path, algorithm: str = "fedavg", **given: Any) -> list[dict[str, Any]]:
     """What Tune gets of a trial, step by step."""
-    trial = trainable("fedavg", dataset="digits", local_epochs=1, out=str(out), **given)(config={})
+    fields = {"dataset": "digits", "local_epochs": 1, **given}
+    trial = trainable(algorithm, out=str(out), **fields)(config={})
     every = [trial.train()]
     while not every[-1]["done"]:
         every.append(trial.train())
@@ -260,6 +263,14 @@ def test_a_step_is_counted_in_rounds(
     every = reports(tmp_path, rounds=5, **given)
     assert [report["round"] for report in every] == rounds
     assert [report["training_iteration"] for report in every] == rounds
+
+
+def test_personal_models_measured_last_report_last(tmp_path: Path) -> None:
+    (report,) = reports(tmp_path, algorithm="fedrep", rounds=3, evaluate_personal="last")
+    assert report["round"] == report["training_iteration"] == 3
+    assert {"objective", "accuracy", "val_accuracy"} <= report.keys()
+    every = reports(tmp_path, rounds=3, evaluate_personal="last")
+    assert [report["round"] for report in every] == [1, 2, 3], "a global model is measured always"
 
 
 def test_reports_carry_the_curves_metrics(tmp_path: Path) -> None:
