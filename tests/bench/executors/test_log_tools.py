@@ -167,7 +167,7 @@ def test_stored_rows_are_caught_up(tmp_path: Path) -> None:
     assert again.catch_up(store, keys[:1]) == 0
 
 
-def test_stored_rows_of_a_search_are_caught_up(
+def test_stored_rows_of_searches_are_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Beside those of runs that are not to do; the tool is closed at the end."""

@@ -238,7 +238,7 @@ def test_a_copied_trials_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def reports(out: Path, algorithm: str = "fedavg", **given: Any) -> list[dict[str, Any]]:
-    """What Tune gets of a trial, step by step."""
+    """Return the reports of a trial, step by step."""
     fields = {"dataset": "digits", "local_epochs": 1, **given}
     trial = trainable(algorithm, out=str(out), **fields)(config={})
     every = [trial.train()]

@@ -459,7 +459,7 @@ def test_filters_give_the_page_of_those_runs(tmp_path):
     assert TIME.sub("", filtered) == TIME.sub("", of_these)
 
 
-def test_filtered_pages_have_no_time_of_shared_runs(tmp_path):
+def test_filters_keep_shared_runs_untimed(tmp_path):
     pairs = []
     for alpha, seed in product((0.1, 0.5), range(3)):
         setting = {**SETTING, "alpha": alpha}
