@@ -80,8 +80,8 @@ def facts(
     yield "commits", ", ".join(_commits(runs))
     yield "versions", ", ".join(_versions(runs))
     yield "machines", ", ".join(_machines(runs))
-    papers = {run["paper"] for run in runs if run["paper"]}
-    yield "papers", ", ".join(sorted(papers)) or "none"
+    presets = {run["paper"] for run in runs if run["paper"]}
+    yield "presets", ", ".join(sorted(presets)) or "none"
 
 
 def _versions(runs: Sequence[Run]) -> Iterator[str]:
