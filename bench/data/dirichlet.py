@@ -323,7 +323,7 @@ def _hopeless(share: float, seen: int, num_clients: int, tries: int) -> bool:
         num_clients: clients of a draw.
         tries: number of draws.
     """
-    if seen < ENOUGH_SEEN or share == 1:
+    if seen < ENOUGH_SEEN:
         return False
     chance = max(share, 1 / seen)  # of a client
     return num_clients * math.log(chance) + math.log(tries) < HOPELESS
