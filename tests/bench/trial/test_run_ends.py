@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
@@ -125,6 +126,15 @@ def test_a_stored_run_has_its_curve(execution: Execution) -> None:
     forced.open()
     assert (forced.status, forced.round) == ("running", 0)
     forced.release()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_rows_state_that_they_were_forced(force: bool, execution: Execution) -> None:
+    run = advanced(Run(spec(), replace(execution, force=force)), 2)
+    run.save_or_finish()
+    run.release()
+    (path,) = Path(execution.out).glob("runs/*.parquet")
+    assert pq.read_table(path)["forced"].to_pylist() == [force]
 
 
 def test_force_begins_anew(execution: Execution) -> None:
