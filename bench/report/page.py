@@ -36,7 +36,7 @@ from leaderboards.published import printed_cells
 from leaderboards.replication import replication_sheet, replications
 from leaderboards.selection import RULES
 from leaderboards.tables import tables_of
-from leaderboards.tables.captions import of_whose_models
+from leaderboards.tables.captions import of_whose_models, tried
 from leaderboards.tables.model import EXCLUDED, WHEN_EXCLUDED
 
 TITLE = "Federated learning with knowledge distillation"
@@ -97,6 +97,7 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
         "winners": winners_section(groups, tables, metrics, labels, charts),
         "learning": learning_sections(groups, results, labels, charts),
         "tuning": tuning_section(groups, charts),
+        "tried": tried(results.records),
         "chosen_by": NUMBERS[RULES[results.records[0]["chosen_by"]]].of,
         "printed": _printed_section(results),
         "runs": runs_section(results.runs, results.curves),

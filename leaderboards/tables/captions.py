@@ -126,8 +126,7 @@ def captions(
     spread = _metrics_line(metrics, intervals)
     lines = [of_whose_models(spread, records, marked=True), f"local training: {training}"]
     if any(record["configurations"] for record in records):
-        tried = [(label_of(record), record["configurations"]) for record in records]
-        lines += [_selection(records), f"configurations tried: {_ranges(tried)}"]
+        lines += [_selection(records), tried(records)]
         lines.append(_diverged(records))
     scale = NUMBERS["best_val_accuracy"].unit.scale
     gaps = []
@@ -142,6 +141,12 @@ def captions(
         if key in common_marks and key != "personal":  # which the first line says
             lines.append(f"all runs: {flag.meaning}")
     return tuple(line[0].upper() + line[1:] for line in lines if line)
+
+
+def tried(records: Sequence[Record]) -> str:
+    """Say how many configurations of each algorithm were tried."""
+    numbers = [(label_of(record), record["configurations"]) for record in records]
+    return f"configurations tried: {_ranges(numbers)}"
 
 
 def of_whose_models(text: str, records: Sequence[Record], marked: bool = False) -> str:
