@@ -200,10 +200,12 @@ def _check_places(arrays: Arrays, clients: int) -> None:
     if with_features and arrays["features/client"] not in arrays["local/clients"][-1]:
         raise ValueError("its features/client is none of the last round")
     ends = {"classes/clients": clients, "features/labels": MOST}
-    for name in ends.keys() & arrays.keys():
+    for name, end in ends.items():
+        if name not in arrays:
+            continue
         numbers = arrays[name]
-        if numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= ends[name]:
-            raise ValueError(f"its {name} are no whole numbers from 0 to {ends[name] - 1}")
+        if numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= end:
+            raise ValueError(f"its {name} are no whole numbers from 0 to {end - 1}")
 
 
 def _part_of(name: str) -> str:

@@ -81,8 +81,8 @@ class Interruption:
             self.path.unlink(missing_ok=True)
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
+        self._echo_until = now + ECHO_SECONDS  # before `_first`: a signal may come between
         self._first = number
-        self._echo_until = now + ECHO_SECONDS
         self.stop(signal.Signals(number).name)
 
 
