@@ -138,6 +138,7 @@ def test_information_is_light() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
+@pytest.mark.slow
 def test_a_package_of_the_users_own_ends_commands(tmp_path: Path) -> None:
     """A console script, unlike `python -m`, does not look into the working folder first."""
     (tmp_path / "algorithms").mkdir()

@@ -185,6 +185,7 @@ def test_a_presets_runs_keep_their_protocol() -> None:
         assert chosen_on <= {"validation", "none"}
 
 
+@pytest.mark.slow
 def test_a_sweep_says_whose_accuracy_it_selects_and_shows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

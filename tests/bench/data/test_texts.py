@@ -344,6 +344,7 @@ def test_a_model_of_images_is_refused():
     assert isinstance(supply(entry("fedavg"), SETTINGS["fedgkd", "sst5"]), Setting)
 
 
+@pytest.mark.slow
 def test_texts_are_learnt():
     run = text_run("fedavg", lr=5e-3, rounds=8, local_epochs=4)
     run.advance(8)

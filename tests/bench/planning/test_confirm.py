@@ -354,6 +354,7 @@ def test_a_sweep_searches_on_seed_0_and_confirms_on_others(swept, capsys):
     assert len(Store(out).runs()) == len(runs), "the same command again runs nothing"
 
 
+@pytest.mark.slow
 def test_tables_and_page_show_the_confirming_seeds(swept, capsys, tmp_path):
     out, command = swept
     assert sweep(command) == 0

@@ -370,6 +370,7 @@ def test_a_limit_that_is_no_number_of_seconds_is_refused(
         paces.measured_paces([run_spec("fedavg")], 1)
 
 
+@pytest.mark.slow
 def test_a_dry_run_that_measures_imports_no_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -338,6 +338,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "place", "part", "fault"), FAULTS, ids=[fault[-1].__name__ for fault in FAULTS]
 )
