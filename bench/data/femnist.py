@@ -59,6 +59,11 @@ class Femnist(PreparedLoader):
         """Find the parquet files."""
         return parquet.find(folder / "femnist", REPOSITORY, "train")
 
+    def incomplete(self, folder: Path) -> list[str]:
+        """Say which place has some of the parquet files and lacks others."""
+        text = parquet.incomplete(folder / "femnist", REPOSITORY, "train")
+        return [text] if text else []
+
     def missing(self, folder: Path) -> list[str]:
         """Name the parquet files, unless all are present."""
         if self.present(folder):

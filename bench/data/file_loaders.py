@@ -92,8 +92,13 @@ class PreparedLoader(ABC):
         return place_of_copy(self.name, self.identity())
 
     def lacking(self, folder: Path) -> MissingData:
-        """Return the error for missing files."""
-        return lacking(self.title, self.missing(folder), folder, self.accepted())
+        """Return the error for missing files; it names places with some of the tables."""
+        error = lacking(self.title, self.missing(folder), folder, self.accepted())
+        return MissingData("; ".join([str(error), *self.incomplete(folder)]))
+
+    def incomplete(self, folder: Path) -> list[str]:
+        """Say which places have some tables of the hub and lack others."""
+        return []
 
     def accepted(self) -> list[str]:
         """Describe what may lie in the place of the missing files, for messages."""
@@ -217,13 +222,15 @@ class FileLoader(PreparedLoader):
         """
         return list(chain.from_iterable(self.tables(folder)))
 
-    def lacking(self, folder: Path) -> MissingData:
-        """Return the error for missing files; it names a place with some of the hub's tables."""
-        texts = [str(super().lacking(folder))]
-        for part in self.table_parts if self.repository else ():
+    def incomplete(self, folder: Path) -> list[str]:
+        """Say which places have some tables of the hub and lack others."""
+        if not self.repository:
+            return []
+        texts = []
+        for part in self.table_parts:
             place = (folder / self.name, self.repository, part, self.configuration)
             texts.append(parquet.incomplete(*place))
-        return MissingData("; ".join(filter(None, texts)))
+        return [text for text in texts if text]
 
     def accepted(self) -> list[str]:
         """Describe what may lie in the place of the published files, for messages."""

@@ -241,6 +241,15 @@ def test_tables_without_others_are_named(tmp_path):
     assert str(refused.value).endswith(f"to download them; {place} has 1 of 2 tables of train")
 
 
+def test_some_tables_of_femnist_are_named(tmp_path):
+    place = tmp_path / "femnist" / "data"
+    for number in (0, 2):
+        formats.put(place / f"train-{number:05}-of-00003.parquet", b"")
+    with pytest.raises(data.MissingData) as refused:
+        femnist.FEMNIST.read(tmp_path)
+    assert str(refused.value).endswith(f"; {place} has 2 of 3 tables of train")
+
+
 def test_links_to_lost_files_are_missing(tmp_path):
     """The hub client's cache links versions' files to others, which may be deleted."""
     snapshots = tmp_path / "hub/datasets--uoft-cs--cifar10/snapshots"
