@@ -27,8 +27,12 @@ from leaderboards.rows.files import atomic_file, content_hash, open_regular, par
 
 # Errors of a state that is not there, or is not what it should be.
 _UNUSABLE = (
-    *(FileNotFoundError, ValueError, LookupError),
-    *(TypeError, OverflowError, RecursionError),
+    FileNotFoundError,
+    ValueError,
+    LookupError,
+    TypeError,
+    OverflowError,
+    RecursionError,
 )
 
 

@@ -222,7 +222,7 @@ def test_the_registry_is_printed_whole(
 def test_installed_algorithms_are_listed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those that cannot be imported are left out with the reason."""
+    """Algorithms that cannot be imported are left out with the reason."""
     own = replace(entry("fedavg"), name="mine")
 
     def find(name: str) -> Any:
