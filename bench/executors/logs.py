@@ -26,8 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from bench.errors import EnvironmentProblem, with_its_kind
 from bench.executors.progress import Observer, Watched
 from bench.executors.trials import searched_rows
@@ -414,8 +412,9 @@ class LogWriter(Observer):
         for at, metric, value in sorted(points):
             rounds.setdefault(at, {})[metric] = value
         for metrics in rounds.values():
-            # The larger one, which is the other one if one is NaN.
-            curve.best = float(np.fmax(curve.best, metrics.get("accuracy", math.nan)))
+            accuracy = metrics.get("accuracy", math.nan)
+            if math.isnan(curve.best) or accuracy > curve.best:
+                curve.best = accuracy
             metrics["best_accuracy"] = curve.best
         curve.last = max(rounds)
         for name, tool in self._usable(names):

@@ -80,7 +80,7 @@ def tries(
             raise too_few(algorithm, len(configurations), count)
         # The first of the least tried ones.
         values = min(drawn, key=lambda values: used[tuple(values.values())])
-        used.update([tuple(values.values())])
+        used[tuple(values.values())] += 1
         seen.add((lr, *values.values()))
         configurations.append((algorithm.resolve(values), replace(search.setting, lr=lr)))
     return configurations
